@@ -1,0 +1,106 @@
+# Every target sets up what it needs: `make demo` and `make test` are the only commands a fresh clone takes.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+PROTO_VENV := .venv-proto
+LOCK_VENV := .venv-lock
+BUF := proto/node_modules/.bin/buf
+PROTOBUF_RELEASES := $(shell cat proto/protobuf-releases.txt)
+PROTO_OUT ?= .
+
+# REAL=1 is how CI asks: a missing real part is then a failure, not a skip.
+REQUIRE_REAL := $(filter-out 0,$(REAL))
+
+PIP := -m pip --quiet --disable-pip-version-check
+
+define REQUIRE_PYTHON
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	echo "satwatch needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>/dev/null || echo missing)." >&2; \
+	echo "Name one that is: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+endef
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo bench test lint parts proto proto-baseline lock clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
+
+setup: $(VENV)/.ready ## Create .venv from the lock, satwatch in it as editable
+
+demo: setup ## Train a small policy asynchronously, guarded by a sidecar (ARGS="--lag 4")
+	@$(VENV)/bin/satwatch demo $(ARGS)
+
+bench: setup ## Measure a round trip to the sidecar against a bare gRPC echo
+	@$(VENV)/bin/satwatch bench $(ARGS)
+
+test: setup ## Run the tests (REAL=1 fails where a real part is missing; ARGS="tests/unit -k gate")
+	@$(MAKE) --no-print-directory --keep-going parts || \
+		{ test -z "$(REQUIRE_REAL)" && echo "make parts failed: the tests that need them are skipped"; }
+	@$(VENV)/bin/pytest $(ARGS)
+
+lint: setup ## Check style, types, layers and the wire contract
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-logo
+	@if command -v npm >/dev/null || test -n "$(REQUIRE_REAL)"; then $(MAKE) --no-print-directory lint-proto; \
+	else echo "npm is missing: buf does not check proto/"; fi
+
+.PHONY: lint-proto
+lint-proto: $(BUF)
+	$(BUF) lint proto
+	$(BUF) breaking proto --against proto/satwatch.v1.binpb
+
+parts: $(PROTO_VENV)/.ready .protobuf/.ready ## Fetch what only tests need: protoc, and protobuf's releases side by side
+
+proto: $(PROTO_VENV)/.ready ## Generate satwatch/v1 from proto/
+	@$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I proto \
+		--python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT) proto/satwatch/v1/satwatch.proto
+
+proto-baseline: $(BUF) ## Make today's contract the one that `buf breaking` defends (at a release)
+	$(BUF) build proto --exclude-source-info -o proto/satwatch.v1.binpb
+
+# Pins that are still possible stay. The resolver names the build of torch that it found, such as +cpu; the lock leaves
+# that choice to the machine.
+lock: ## Resolve requirements.lock anew (ARGS="--upgrade-package ruff")
+	@$(REQUIRE_PYTHON)
+	@$(PYTHON) -m venv $(LOCK_VENV)
+	@$(LOCK_VENV)/bin/python $(PIP) install pip-tools==7.6.2
+	CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile $(ARGS) --quiet --allow-unsafe --strip-extras \
+		--extra cli --extra server --extra dev \
+		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
+	@sed -i.bak 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock && rm requirements.lock.bak
+
+clean: ## Remove everything that make has made
+	rm -rf $(VENV) $(PROTO_VENV) $(LOCK_VENV) .protobuf proto/node_modules build dist
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find satwatch tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps: an environment is made again when what it was made from has changed.
+$(VENV)/.ready: requirements.lock pyproject.toml
+	@echo "Setting up $(VENV) from requirements.lock: once, and torch is the large part."
+	@$(REQUIRE_PYTHON)
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python $(PIP) install -r requirements.lock
+	@$(VENV)/bin/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(PROTO_VENV)/.ready: proto/requirements.txt
+	@echo "Setting up $(PROTO_VENV) from $<."
+	@$(REQUIRE_PYTHON)
+	@$(PYTHON) -m venv $(PROTO_VENV)
+	@$(PROTO_VENV)/bin/python $(PIP) install --only-binary :all: -r $<
+	@touch $@
+
+.protobuf/.ready: proto/protobuf-releases.txt | $(VENV)/.ready
+	@echo "Fetching protobuf $(PROTOBUF_RELEASES)."
+	@rm -rf .protobuf && mkdir .protobuf
+	@for release in $(PROTOBUF_RELEASES); do \
+		$(VENV)/bin/python $(PIP) install --no-deps --target .protobuf/$$release protobuf==$$release || exit 1; done
+	@touch $@
+
+$(BUF): proto/package-lock.json
+	@echo "Fetching buf."
+	@cd proto && npm ci --loglevel=error
+	@touch $@
