@@ -1,0 +1,163 @@
+"""The converter: everything comes back as it went, absent stays absent, and what can't be meant is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from satwatch import errors, wire
+from satwatch import types as t
+from satwatch.v1 import satwatch_pb2 as pb
+
+FLOATS = t.PackedFloats("float32", struct.pack("<3f", 1, 2, 3))
+BATCH = t.TokenBatch(
+    log_ratio=FLOATS,
+    sequence_lengths=(1, 0, 2),
+    sequence_advantage=t.PackedFloats("float64", struct.pack("<3d", 1, 2, 3)),
+    behavior_logprob=FLOATS,
+    reference_logprob=t.PackedFloats("bfloat16", b"\0" * 6),
+    behavior_versions=(t.VersionRun(1, None), t.VersionRun(1, 0), t.VersionRun(1, -2)),
+)
+ROUTING = t.Routing((t.LayerRouting(0, 3, 1, 2, 4),), 3, 1, 2)
+REQUEST = t.BoundsRequest(
+    run="r",
+    batch=BATCH,
+    incarnation="i",
+    rank=3,
+    step=0,
+    microbatch=0,
+    policy_version=0,
+    routing=ROUTING,
+    rule_only=True,
+    with_diagnostics=True,
+    client_fallbacks=9,
+)
+RULE = t.Rule(0.5, 0.1, 0.3, 3.0, "sequence", "step", 1e-3, enabled=False)
+SERVER = t.ServerInfo("0.1.0", "cpu", 1, 2, "", 1.5)
+
+
+def through_bytes(message):
+    return wire.parse(type(message), message.SerializeToString())
+
+
+CASES = [
+    (REQUEST, wire.encode_request, wire.decode_request),
+    (t.BoundsRequest("r", t.TokenBatch(t.PackedFloats("float16", b""))), wire.encode_request, wire.decode_request),
+    (t.BoundsRequest("r", t.PackedSketch((1, 2), (3, 4), 5, (0.5,))), wire.encode_request, wire.decode_request),
+    (t.RunOpening("r", "i", 1, 2, RULE), wire.encode_opening, wire.decode_opening),
+    (
+        t.BoundsReply(RULE, 0.25, 3, t.GatedTokens((0,), (0.5,)), t.GatedTokens((2,), (0.25,)), {"tokens": 3.0}),
+        wire.encode_reply,
+        wire.decode_reply,
+    ),
+    (t.BoundsReply(RULE, None, 0), wire.encode_reply, wire.decode_reply),
+    (t.BoundsReply(RULE, math.inf, 1), wire.encode_reply, wire.decode_reply),
+    (SERVER, wire.encode_server_info, wire.decode_server_info),
+    (t.RunInfo("r", "", t.Rule(), 1, 2, 3, None, 0), wire.encode_run_info, wire.decode_run_info),
+    (t.RunInfo("r", "", t.Rule(), 1, 2, 3, 0, None), wire.encode_run_info, wire.decode_run_info),
+]
+
+
+@pytest.mark.parametrize(("value", "encode", "decode"), CASES)
+def test_everything_comes_back_as_it_went(value, encode, decode):
+    assert decode(through_bytes(encode(value))) == value
+
+
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
+def test_versions_and_steps_keep_their_sign(version, step):
+    request = dataclasses.replace(REQUEST, policy_version=version, step=step)
+    assert wire.decode_request(through_bytes(wire.encode_request(request))) == request
+
+
+def test_an_absent_rule_is_the_default_rule():
+    assert wire.decode_rule(pb.Rule()) == t.Rule()
+
+
+def tokens(**fields):
+    return pb.ComputeBoundsRequest(run="r", tokens=pb.TokenBatch(**fields))
+
+
+def floats(n=3, dtype=pb.DTYPE_FLOAT32, data=None):
+    return pb.PackedFloats(dtype=dtype, data=struct.pack(f"<{n}f", *range(n)) if data is None else data)
+
+
+REFUSALS = {
+    "no batch": (pb.ComputeBoundsRequest(run="r"), "batch: got nothing, required tokens or a sketch"),
+    "no log-ratios": (tokens(), "log_ratio: got nothing"),
+    "no dtype": (tokens(log_ratio=floats(dtype=0)), "log_ratio.dtype: got number 0, required float64"),
+    "an unknown dtype": (tokens(log_ratio=floats(dtype=99)), "log_ratio.dtype: got number 99"),
+    "half a float": (tokens(log_ratio=floats(data=b"123")), "log_ratio.data: got 3 bytes, required a multiple of 4"),
+    "lengths that do not sum": (
+        tokens(log_ratio=floats(), sequence_lengths=[1, 1]),
+        "sequence_lengths: got 2 lengths that sum to 2, required a sum of 3",
+    ),
+    "an advantage too few": (tokens(log_ratio=floats(), advantage=floats(2)), "advantage: got 2 values, required 3"),
+    "a sequence advantage without sequences": (
+        tokens(log_ratio=floats(), sequence_advantage=floats(2)),
+        "sequence_advantage: got 2 values, required 0",
+    ),
+    "two advantages": (
+        tokens(log_ratio=floats(), sequence_lengths=[1, 1, 1], advantage=floats(), sequence_advantage=floats()),
+        "advantage: got advantage and sequence_advantage",
+    ),
+    "behavior log-probs too many": (
+        tokens(log_ratio=floats(), behavior_logprob=floats(4)),
+        "behavior_logprob: got 4 values, required 3",
+    ),
+    "versions that do not cover the tokens": (
+        tokens(log_ratio=floats(), behavior_versions=[pb.VersionRun(tokens=2, version=1)]),
+        "behavior_versions: got runs of 2 tokens, required 3",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_batch_that_contradicts_itself_is_refused_by_name(name):
+    message, words = REFUSALS[name]
+    with pytest.raises(errors.InvalidBatchError, match=words):
+        wire.decode_request(message)
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (pb.OpenRunRequest(run=""), "run: got ''"),
+        (pb.OpenRunRequest(run="a\nb"), "run: got"),
+        (pb.OpenRunRequest(run="r" * 201), "run: got"),
+        (pb.OpenRunRequest(run="r", rank=2, world_size=2), r"rank: got 2, required 0 to 1"),
+        (pb.OpenRunRequest(run="r", rule=pb.Rule(quantile=1.0)), "quantile: got 1.0"),
+        (pb.OpenRunRequest(run="r", rule=pb.Rule(eps_high=math.nan)), "eps_high: got nan"),
+        (pb.OpenRunRequest(run="r", rule=pb.Rule(level=7)), "rule.level: got number 7"),
+        (pb.OpenRunRequest(run="r", rule=pb.Rule(scope=9)), "rule.scope: got number 9"),
+    ],
+)
+def test_a_run_that_cant_be_meant_is_refused_by_name(message, words):
+    with pytest.raises(errors.ConfigError, match=words):
+        wire.decode_opening(message)
+
+
+@given(st.binary(max_size=64))
+def test_garbage_is_refused_or_read_but_never_crashes(data):
+    try:
+        wire.decode_request(wire.parse(pb.ComputeBoundsRequest, data))
+    except errors.SatwatchError as error:
+        assert ": got " in str(error)
+
+
+def test_errors_travel_by_class_and_words():
+    error = errors.InvalidBatchError("mask: got 1, required 2")
+    back = wire.decode_error(through_bytes(wire.encode_error(error, 3)))
+    assert (type(back), str(back)) == (errors.InvalidBatchError, str(error))
+    assert isinstance(wire.decode_error(pb.BatchError(kind="FromTheFuture", message="x")), errors.UnavailableError)
+
+
+def test_every_error_has_one_status():
+    for name, cls in errors.BY_NAME.items():
+        assert cls.__name__ == name
+        assert cls.status.isupper()
+        assert issubclass(cls, errors.SatwatchError)
