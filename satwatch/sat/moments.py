@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from satwatch.sat.quantile import Floats
 
@@ -127,7 +126,7 @@ def take_moments(tokens: Floats) -> Moments:
         return Moments(**counts, extreme_tokens=inf_tokens)
     magnitude = np.abs(d)
     highest = float(d.max())
-    scaled = torch.from_numpy(d - highest).exp_().numpy()
+    scaled = np.exp(d - highest)
     with np.errstate(over="ignore"):
         return Moments(
             **counts,
@@ -144,7 +143,7 @@ def take_moments(tokens: Floats) -> Moments:
 
 
 def _excess_sums(d: Float64s, magnitude: Float64s) -> dict[str, Any]:
-    excess = torch.from_numpy(d).expm1().numpy()
+    excess = np.expm1(d)
     above = excess - d
     small = np.flatnonzero(magnitude < SERIES_MAX)
     x = d[small]

@@ -8,7 +8,7 @@ by one more look at the tokens of a single bucket.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,8 +91,8 @@ class Sketch:
         Args:
             tokens: d of the active tokens, nats, (n,), float32 or float64.
         """
-        dense = np.zeros(1 << 16, dtype=np.int64)
-        for start in range(0, len(tokens), CHUNK):
+        dense = np.bincount(encode(tokens[:CHUNK]), minlength=1 << 16)
+        for start in range(CHUNK, len(tokens), CHUNK):
             dense += np.bincount(encode(tokens[start : start + CHUNK]), minlength=1 << 16)
         return _compress(dense, take_moments(tokens))
 
@@ -110,10 +110,9 @@ class Sketch:
 
     def _magnitudes(self, *, infinite: bool) -> npt.NDArray[np.int64]:
         """Return counts by magnitude code, both signs together."""
-        top = INFINITY_CODE + 1 if infinite else INFINITY_CODE
-        dense = np.zeros(1 << 15, dtype=np.int64)
-        np.add.at(dense, self.codes & MAGNITUDE, self.counts)
-        return dense[:top]
+        # Doubles are exact up to 2**53 tokens.
+        dense = np.bincount(self.codes & MAGNITUDE, weights=self.counts, minlength=1 << 15)
+        return dense[: INFINITY_CODE + 1 if infinite else INFINITY_CODE].astype(np.int64)
 
     def bracket(self, quantile: float) -> Bracket | None:
         """Return the bucket of the quantile of abs(d), infinite ones included; None when there are no tokens.
@@ -127,6 +126,12 @@ class Sketch:
         Rule(quantile=quantile)
         found = _find(self._magnitudes(infinite=False), quantile)
         return math.nan if found is None else decode(found.code)
+
+    def exact_quantiles(self, quantiles: Sequence[float], tokens: Floats) -> tuple[float, ...]:
+        """Return the exact quantiles of finite abs(d), from the tokens that this sketch counted; none without one."""
+        magnitudes, codes = self._magnitudes(infinite=False), encode(tokens) & MAGNITUDE
+        brackets = [_find(magnitudes, alpha) for alpha in quantiles]
+        return tuple(_refine(b, [tokens[np.flatnonzero(codes == b.code)]]) for b in brackets if b is not None)
 
     def tail_share(self, threshold: float) -> float:
         """Return the share of tokens with abs(d) above the bucket of a threshold; NaN without tokens.
@@ -147,7 +152,7 @@ class Sketch:
 def _compress(dense: npt.NDArray[np.int64], moments: Moments) -> Sketch:
     dense[INFINITY_CODE + 1 : 1 << 15] = 0
     dense[(1 << 15) + INFINITY_CODE + 1 :] = 0
-    codes = np.flatnonzero(dense)
+    codes = np.flatnonzero(dense != 0)  # of booleans: six times as fast as of the counts
     return Sketch(codes.astype(np.uint16), dense[codes], moments)
 
 
@@ -171,8 +176,11 @@ def refine(bracket: Bracket, batches: Iterable[Floats]) -> float:
     Raises:
         InvalidBatchError: the batches hold fewer tokens of the bucket than the sketch counted.
     """
-    members = [np.abs(b[np.flatnonzero((encode(b) & MAGNITUDE) == bracket.code)]).astype(np.float64) for b in batches]
-    inside = np.concatenate([np.empty(0), *members])
+    return _refine(bracket, [b[np.flatnonzero((encode(b) & MAGNITUDE) == bracket.code)] for b in batches])
+
+
+def _refine(bracket: Bracket, members: Sequence[Floats]) -> float:
+    inside = np.abs(np.concatenate([np.empty(0), *members]))
     if len(inside) < bracket.rank:
         came = f"{len(inside)} tokens of the bucket"
         raise InvalidBatchError(required("batches", came, f"{bracket.rank} or more: all the tokens of the sketch"))

@@ -12,7 +12,6 @@ import torch
 
 from satwatch.sat.interval import ClipBounds
 from satwatch.sat.layout import Lengths
-from satwatch.sat.quantile import Floats, rank
 from satwatch.sat.scores import Scores, score_batch
 from satwatch.sat.sketch import Sketch
 from satwatch.types import Level, Rule
@@ -133,12 +132,13 @@ def summarize(scores: Scores, q: float, advantage: torch.Tensor | None = None) -
     if advantage is not None:
         spread = scores.layout.spread("advantage", advantage)
         gate = replace(gate, **_clip_counts(scores, q, spread.to(torch.float64).numpy()))
+    sketch = Sketch.build(scores.tokens)
     return BatchSummary(
-        sketch=Sketch.build(scores.tokens),
+        sketch=sketch,
         gate=gate,
         quantile_reference=q,
         has_advantage=advantage is not None,
-        abs_quantiles=_exact_quantiles(scores.tokens),
+        abs_quantiles=sketch.exact_quantiles(QUANTILES, scores.tokens),
     )
 
 
@@ -174,15 +174,6 @@ def _clip_counts(scores: Scores, q: float, advantage: npt.NDArray[np.float64]) -
 def _count_clipped(*arrays: npt.NDArray[np.float64]) -> int:
     ratio, advantage, low, high = arrays
     return int(np.count_nonzero(((advantage > 0) & (ratio > high)) | ((advantage < 0) & (ratio < low))))
-
-
-def _exact_quantiles(tokens: Floats) -> tuple[float, ...] | None:
-    finite = np.abs(tokens[np.isfinite(tokens)])
-    if not len(finite):
-        return None
-    positions = [rank(len(finite), alpha) - 1 for alpha in QUANTILES]
-    finite.partition(positions)
-    return tuple(float(finite[position]) for position in positions)
 
 
 def diagnostics(

@@ -1,0 +1,157 @@
+"""What the sidecar answers: bytes in, bytes out or a SatwatchError; gRPC is not known here."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final, ParamSpec, TypeVar
+
+from satwatch import types as t
+from satwatch import wire
+from satwatch.errors import InvalidBatchError, required
+from satwatch.sat.scores import Gated
+from satwatch.server.compute import Selection, Selector, score
+from satwatch.server.ledger import Ledger
+from satwatch.server.runs import RunRegistry
+from satwatch.server.stats import MAX_LAYERS, Account
+from satwatch.server.traffic import Traffic
+from satwatch.v1 import satwatch_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+# Up to this size a batch is computed on the event loop: a thread's hop would cost more than it frees.
+INLINE_BYTES: Final = 1 << 19
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A batch under its rule."""
+
+    selection: Selection
+    seconds: float
+    reply: t.BoundsReply
+    account: Account
+
+
+class Answers:
+    """The answers of one sidecar; for one event loop."""
+
+    def __init__(
+        self,
+        info: t.ServerInfo,
+        registry: RunRegistry,
+        selector: Selector,
+        ledger: Ledger,
+        traffic: Traffic,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Answer from these parts; the clock counts seconds of work."""
+        self._info = info
+        self._registry = registry
+        self._selector = selector
+        self._ledger = ledger
+        self._traffic = traffic
+        self._clock = clock
+        self._pool = ThreadPoolExecutor(1, "satwatch-compute")
+
+    def close(self) -> None:
+        """End the thread that computes large batches."""
+        self._pool.shutdown()
+
+    async def open_run(self, data: bytes) -> bytes:
+        """Answer OpenRun."""
+        opening = wire.decode_opening(wire.parse(pb.OpenRunRequest, data))
+        run, change = self._registry.open(opening)
+        if change != "none":
+            logger.info("Run %r is open (%s), incarnation %r, %s.", run.name, change, run.incarnation, run.rule)
+        server = wire.encode_server_info(self._info)
+        return pb.OpenRunResponse(rule=wire.encode_rule(run.rule), server=server).SerializeToString()
+
+    async def publish_version(self, data: bytes) -> bytes:
+        """Answer PublishVersion."""
+        message = wire.parse(pb.PublishVersionRequest, data)
+        previous = self._registry.publish(message.run, message.incarnation, message.version)
+        return pb.PublishVersionResponse(previous_version=previous).SerializeToString()
+
+    async def get_server_info(self, data: bytes) -> bytes:
+        """Answer GetServerInfo."""
+        wire.parse(pb.GetServerInfoRequest, data)
+        runs = [wire.encode_run_info(run.info()) for run in self._registry.runs()]
+        return pb.GetServerInfoResponse(server=wire.encode_server_info(self._info), runs=runs).SerializeToString()
+
+    async def compute_bounds(self, data: bytes) -> bytes:
+        """Answer ComputeBounds."""
+        reply = await self.bound(wire.parse(pb.ComputeBoundsRequest, data), len(data))
+        return wire.encode_reply(reply).SerializeToString()
+
+    async def bound(self, message: pb.ComputeBoundsRequest, size: int) -> t.BoundsReply:
+        """Bound one batch, and account for it.
+
+        Args:
+            message: the batch and where it belongs.
+            size: its bytes on the wire.
+
+        Raises:
+            InvalidBatchError: a batch that can't be meant, or one above a limit.
+            UnknownRunError: a run that is not open.
+        """
+        request = await self._do(size, wire.decode_request, message)
+        batch = self._admit(request)
+        run = self._registry.find(request.run, request.incarnation)
+        run.check_rank(request.rank)
+        judged = await self._do(size, self._judge, request, batch, run.applied_rule, run.window)
+        self._traffic.computed(judged.selection, judged.seconds)
+        # A client that leaves while it waits has not been answered, and its batch is not counted either.
+        await self._ledger.room(batch.tokens)
+        if self._registry.count(run, request, batch.tokens):
+            self._ledger.enter(run.stats, judged.account)
+        return judged.reply
+
+    async def _do(self, size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Work here if the batch is small and the device is this CPU, else in the thread for the rest."""
+        if size <= INLINE_BYTES and self._selector.device.type == "cpu":
+            return work(*args, **kwargs)
+        return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
+
+    def _admit(self, request: t.BoundsRequest) -> t.TokenBatch:
+        """Return the batch, if it is one that this sidecar takes."""
+        batch = request.batch
+        if isinstance(batch, t.PackedSketch):
+            raise InvalidBatchError(required("batch", "a sketch", "tokens: this version takes no sketches"))
+        if batch.tokens > self._info.max_tokens:
+            came, limit = f"{batch.tokens} tokens", f"at most {self._info.max_tokens} (max_tokens)"
+            raise InvalidBatchError(required("log_ratio", came, limit))
+        for layer in request.routing.layers if request.routing else ():
+            if layer.layer >= MAX_LAYERS:
+                raise InvalidBatchError(required("routing.layers", f"layer {layer.layer}", f"0 to {MAX_LAYERS - 1}"))
+        return batch
+
+    def _judge(self, request: t.BoundsRequest, batch: t.TokenBatch, rule: t.Rule, window: int) -> Judged:
+        started = self._clock()
+        scores = score(batch, rule)
+        selection = self._selector.select(scores)
+        q = selection.quantile_reference
+        account = Account(request, batch, scores, q, window)
+        low, high = (t.GatedTokens(),) * 2 if request.rule_only else map(_gated_tokens, scores.gated(q))
+        reply = t.BoundsReply(
+            rule=rule,
+            quantile_reference=None if math.isnan(q) else q,
+            tokens=batch.tokens,
+            gated_low=low,
+            gated_high=high,
+            diagnostics=account.summary.diagnostics() if request.with_diagnostics else None,
+        )
+        return Judged(selection, self._clock() - started, reply, account)
+
+
+def _gated_tokens(gated: Gated) -> t.GatedTokens:
+    return t.GatedTokens(tuple(gated.index.tolist()), tuple(gated.factor.tolist()))

@@ -1,0 +1,133 @@
+"""The accounts behind the answers: diagnostics are computed after a batch is answered, in one thread.
+
+Nothing answered is lost: a batch that finds the backlog full waits for its answer. A scrape queues behind
+the batches answered before it, so that what a trainer has been told is what it can read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final
+
+from satwatch.server.runs import Run
+from satwatch.server.stats import Account, RunStats, Snapshot
+
+logger = logging.getLogger(__name__)
+
+# An account costs this many tokens' memory at least.
+_LEAST_COST: Final = 4096
+# The thread's niceness: a request goes first, and a trainer that takes every core still leaves a share.
+_NICENESS: Final = 5
+
+
+def _step_back() -> None:
+    if sys.platform == "linux":  # elsewhere niceness is the whole process's
+        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+
+
+class Ledger:
+    """Accounts for answered batches.
+
+    :meth:`room` and :meth:`enter` are for one event loop, :meth:`read` for any other thread.
+
+    Attributes:
+        seconds: time spent on accounts.
+        failures: accounts that a defect kept from being made.
+    """
+
+    def __init__(self, max_pending_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Start with empty accounts.
+
+        Args:
+            max_pending_tokens: the most tokens whose accounts may be pending.
+            clock: seconds of work, upwards.
+        """
+        self._max_pending = max_pending_tokens
+        self._clock = clock
+        self._thread = ThreadPoolExecutor(1, "satwatch-ledger", initializer=_step_back)
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._last: dict[str, Snapshot] = {}
+        self.seconds = 0.0
+        self.failures = 0
+
+    async def room(self, tokens: int) -> None:
+        """Wait until the backlog takes a batch of so many tokens, first come, first served.
+
+        An empty backlog takes any batch, however large. Nothing is reserved: enter the batch before the next await.
+        """
+        while (turn := self._turn(_cost(tokens))) is not None:
+            await turn
+
+    def _turn(self, cost: int) -> asyncio.Future[None] | None:
+        """Return what to wait for, or None when there is room."""
+        with self._lock:
+            fits = self._pending + cost <= self._max_pending and not self._waiters
+            if fits or not self._pending:
+                return None
+            loop = asyncio.get_running_loop()
+            turn: asyncio.Future[None] = loop.create_future()
+            self._waiters.append((loop, turn))
+            return turn
+
+    def enter(self, stats: RunStats, account: Account) -> None:
+        """Take an account, to be made soon."""
+        cost = _cost(account.batch.tokens)
+        with self._lock:
+            self._pending += cost
+        self._thread.submit(self._work, stats, account).add_done_callback(lambda done: self._settle(cost, done))
+
+    def _work(self, stats: RunStats, account: Account) -> None:
+        started = self._clock()
+        stats.add(account)
+        self.seconds += self._clock() - started
+
+    def _settle(self, cost: int, done: Future[None]) -> None:
+        with self._lock:
+            self._pending -= cost
+            waiters, self._waiters = self._waiters, deque()
+        for loop, turn in waiters:
+            loop.call_soon_threadsafe(_wake, turn)
+        if (error := done.exception()) is not None:
+            logger.error("A batch was answered and could not be accounted for.", exc_info=error)
+            self.failures += 1
+
+    def read(self, runs: Sequence[Run], timeout: float) -> dict[str, Snapshot]:
+        """Return the accounts of runs by name, every batch answered before this call included.
+
+        Args:
+            runs: the runs.
+            timeout: seconds to wait; after that, and after :meth:`close`, the accounts last read are returned.
+        """
+        try:
+            reading = self._thread.submit(lambda: {run.name: run.stats.snapshot() for run in runs})
+        except RuntimeError:  # closed
+            return self._last
+        try:
+            self._last = reading.result(timeout)
+        except TimeoutError:
+            reading.cancel()
+            logger.warning("The accounts are more than %.1f s behind; the last ones are shown.", timeout)
+        return self._last
+
+    def close(self) -> None:
+        """Finish what is pending, then end the thread."""
+        self._thread.shutdown()
+
+
+def _cost(tokens: int) -> int:
+    return max(tokens, _LEAST_COST)
+
+
+def _wake(turn: asyncio.Future[None]) -> None:
+    if not turn.done():  # a client that left has cancelled it
+        turn.set_result(None)

@@ -1,0 +1,113 @@
+"""The addresses a sidecar listens on: what they must look like, and whether they are free.
+
+gRPC's own answer to a taken port is a log line and "failed to bind"; to a taken socket file it is to delete the file
+under the sidecar that serves there. Both are looked at first here, so that the refusal has a reason.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import re
+import socket
+import stat
+from pathlib import Path
+from typing import Final
+
+from satwatch.errors import ConfigError, required
+
+_HOST_PORT: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+):(?P<port>[0-9]{1,5})")
+_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux, without its closing NUL
+
+
+def address_requirement(address: str) -> str | None:
+    """Return what an address lacks to be one that the sidecar can listen on, or None.
+
+    >>> address_requirement("127.0.0.1:4820"), address_requirement("unix:/run/satwatch.sock")
+    (None, None)
+    >>> address_requirement("127.0.0.1:99999")
+    'HOST:PORT with a port of 0 to 65535, or unix:PATH'
+    """
+    if address.startswith("unix:"):
+        fits = 1 <= len(socket_path(address).encode()) <= _SOCKET_PATH_BYTES and "\0" not in address
+        return None if fits else f"unix:PATH with a path of 1 to {_SOCKET_PATH_BYTES} bytes"
+    match = _HOST_PORT.fullmatch(address)
+    if match is None or int(match["port"]) > 65535:
+        return "HOST:PORT with a port of 0 to 65535, or unix:PATH"
+    if not is_loopback(split_address(address)[0]):
+        return "a loopback host (127.0.0.1, [::1], localhost) or unix:PATH: gRPC is served without TLS"
+    return None
+
+
+def socket_path(address: str) -> str:
+    """Return the path of unix:PATH."""
+    return address.removeprefix("unix:")
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Split HOST:PORT; the host comes without brackets."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether a host is this machine alone; a name other than localhost is not resolved, and is not."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def ensure_free(address: str) -> None:
+    """Refuse an address that is taken; remove the socket file of a sidecar that is gone.
+
+    Raises:
+        ConfigError: somebody listens there, or it can't be bound.
+    """
+    try:
+        if address.startswith("unix:"):
+            _ensure_free_path(address)
+        else:
+            _ensure_free_port(*split_address(address))
+    except OSError as error:
+        came = f"{address} ({error.strerror})"
+        raise ConfigError(required("listen", came, "an address that is free and can be bound")) from error
+
+
+def _ensure_free_port(host: str, port: int) -> None:
+    family, kind, protocol, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    with socket.socket(family, kind, protocol) as probe:
+        # As the server itself binds: a port in TIME_WAIT is free, one that is listened on is not.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(where)
+
+
+def _ensure_free_path(address: str) -> None:
+    path = Path(socket_path(address))
+    if not path.exists():
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.bind(str(path))
+        path.unlink()
+    elif not stat.S_ISSOCK(path.stat().st_mode):
+        raise ConfigError(required("listen", f"{address} (a file that is no socket)", "a path that is free"))
+    elif _is_served(path):
+        raise ConfigError(required("listen", f"{address} (a sidecar serves there)", "a path that is free"))
+    else:
+        path.unlink()
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+    return True
+
+
+def remove_socket(address: str) -> None:
+    """Remove the file of unix:PATH, if the server left it."""
+    if address.startswith("unix:"):
+        with contextlib.suppress(FileNotFoundError):
+            Path(socket_path(address)).unlink()

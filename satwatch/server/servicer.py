@@ -1,0 +1,179 @@
+"""The gRPC edge: bytes to answers, errors to statuses, streams, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NoReturn, TypeAlias, cast
+
+import grpc
+import grpc.aio
+
+from satwatch import wire
+from satwatch.errors import InvalidBatchError, SatwatchError, UnavailableError
+from satwatch.server.answers import Answers
+from satwatch.server.traffic import Traffic
+from satwatch.v1 import satwatch_pb2 as pb
+
+logger = logging.getLogger(__name__)
+
+ERROR_KEY: Final = "satwatch-error"
+# A status message travels in a header, and a header has some kilobytes at most.
+_MESSAGE_CHARACTERS: Final = 1000
+_CLOSING: Final = "the sidecar is shutting down"
+_DEFECT: Final = "the sidecar failed on this request and serves on; its log says why"
+
+Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+Answer: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+
+
+class InternalError(SatwatchError):
+    """A defect of the sidecar, met by one request."""
+
+    status = "INTERNAL"
+
+
+class Servicer:
+    """Serves one sidecar's answers over gRPC; for one event loop."""
+
+    def __init__(self, answers: Answers, traffic: Traffic, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Serve these answers, and count; the clock counts seconds."""
+        self._answers = answers
+        self._traffic = traffic
+        self._clock = clock
+        self._active = 0
+        self._closing = False
+        self._quiet = asyncio.Event()
+        self._idle_streams: set[asyncio.Task[Any]] = set()
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """Return the service's methods, bytes in and bytes out.
+
+        gRPC's own deserializer would answer garbage with INTERNAL, before anything here could say what was wrong.
+        """
+        unary: dict[str, Answer] = {
+            "OpenRun": self._answers.open_run,
+            "ComputeBounds": self._answers.compute_bounds,
+            "PublishVersion": self._answers.publish_version,
+            "GetServerInfo": self._answers.get_server_info,
+        }
+        methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
+            name: grpc.unary_unary_rpc_method_handler(self._unary(name, answer)) for name, answer in unary.items()
+        }
+        methods["StreamBounds"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
+
+    async def close(self, timeout: float) -> None:
+        """Take nothing more, end the streams that wait for a message, and wait for what is in flight.
+
+        Args:
+            timeout: seconds to wait at most.
+        """
+        self._closing = True
+        for stream in list(self._idle_streams):
+            stream.cancel()
+        self._quiet.clear()
+        if self._active:
+            try:
+                await asyncio.wait_for(self._quiet.wait(), timeout)
+            except TimeoutError:
+                logger.warning("%d requests were still in flight after %.1f s.", self._active, timeout)
+
+    async def attempt(self, kind: str, answer: Answer, data: bytes) -> bytes:
+        """Answer a request, and count it.
+
+        Args:
+            kind: the RPC's name.
+            answer: makes the answer.
+            data: the request.
+
+        Raises:
+            SatwatchError: the request is refused; a defect is an InternalError.
+        """
+        started = self._clock()
+        self._active += 1
+        reply = b""
+        try:
+            self._check_open()
+            reply = await answer(data)
+        except SatwatchError as error:
+            self._traffic.failed(error)
+            raise
+        except Exception as error:
+            # The servicer's edge: whatever goes wrong with one request, the others are served.
+            logger.exception("%s failed.", kind)
+            self._traffic.failed(error)
+            raise InternalError(_DEFECT) from error
+        finally:
+            self._traffic.answered(kind, self._clock() - started, len(data), len(reply))
+            self._active -= 1
+            if not self._active:
+                self._quiet.set()
+        return reply
+
+    def _check_open(self) -> None:
+        if self._closing:
+            raise UnavailableError(_CLOSING)
+
+    def _unary(self, kind: str, answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
+        async def handle(data: bytes, context: Context) -> bytes:
+            try:
+                return await self.attempt(kind, answer, data)
+            except SatwatchError as error:
+                await _abort(context, error)
+
+        return handle
+
+    async def _stream(self, _requests: object, context: Context) -> None:
+        self._traffic.streams += 1
+        try:
+            while (data := await self._next_message(context)) is not None:
+                await context.write(await self._answer_item(data))
+        except (asyncio.CancelledError, UnavailableError):
+            # Either the client left, and nothing is to be said, or close() ended the wait for its next message.
+            if not self._closing:
+                raise
+            await _abort(context, UnavailableError(_CLOSING))
+        finally:
+            self._traffic.streams -= 1
+
+    async def _next_message(self, context: Context) -> bytes | None:
+        """Read a message, or None at the end; while it waits, nothing is in flight, and close() may cancel it."""
+        self._check_open()
+        task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._idle_streams.add(task)
+        try:
+            data: object = await context.read()
+        finally:
+            self._idle_streams.discard(task)
+        return data if isinstance(data, bytes) else None
+
+    async def _answer_item(self, data: bytes) -> bytes:
+        try:
+            return await self.attempt("StreamBounds", self._bound_item, data)
+        except SatwatchError as error:
+            refusal = wire.encode_error(error, _code(error).value[0])
+            return pb.StreamBoundsResponse(request_id=_request_id(data), error=refusal).SerializeToString()
+
+    async def _bound_item(self, data: bytes) -> bytes:
+        item = wire.parse(pb.StreamBoundsRequest, data)
+        reply = wire.encode_reply(await self._answers.bound(item.request, len(data)))
+        return pb.StreamBoundsResponse(request_id=item.request_id, response=reply).SerializeToString()
+
+
+def _code(error: SatwatchError) -> grpc.StatusCode:
+    return grpc.StatusCode[error.status]
+
+
+async def _abort(context: Context, error: SatwatchError) -> NoReturn:
+    await context.abort(_code(error), str(error)[:_MESSAGE_CHARACTERS], ((ERROR_KEY, type(error).__name__),))
+
+
+def _request_id(data: bytes) -> int:
+    """Return the id that a refused message's answer repeats; 0 when the message does not parse."""
+    try:
+        return wire.parse(pb.StreamBoundsRequest, data).request_id
+    except InvalidBatchError:
+        return 0

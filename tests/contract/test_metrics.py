@@ -1,0 +1,144 @@
+"""The metrics are API: the exposition of a scripted run, promtool's opinion, and docs/metrics.md, word by word."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from prometheus_client import CollectorRegistry, generate_latest
+
+from satwatch import types, wire
+from satwatch.errors import SatwatchError
+from satwatch.sat import pack
+from satwatch.server.answers import Answers
+from satwatch.server.compute import Selector
+from satwatch.server.ledger import Ledger
+from satwatch.server.metrics import FAMILIES, SidecarCollector
+from satwatch.server.runs import RunRegistry
+from satwatch.server.servicer import Servicer
+from satwatch.server.traffic import Traffic
+from satwatch.v1 import satwatch_pb2 as pb
+
+HERE = Path(__file__).parent
+EXPOSITION = HERE / "metrics.txt"
+DOCS = HERE.parents[1] / "docs" / "metrics.md"
+LABELS = {"run", "engine", "layer", "side", "stage", "q", "kind", "device", "le"}
+
+
+def batch(log_ratio, **fields):
+    return types.TokenBatch(pack(torch.tensor(log_ratio, dtype=torch.float64)), **fields)
+
+
+def script():
+    """The requests of the scripted run, each with the method that answers it."""
+    opening = types.RunOpening("alpha", "life-1", world_size=2, rule=types.Rule(quantile=0.5, scope="step"))
+    yield "OpenRun", wire.encode_opening(opening)
+    yield "OpenRun", wire.encode_opening(types.RunOpening("beta"))
+    lengths = (4, 4)
+    first = types.BoundsRequest(
+        "alpha",
+        batch(
+            [0.5, -0.25, 0.125, -0.125, 1.0, -2.0, float("nan"), float("inf")],
+            sequence_lengths=lengths,
+            sequence_advantage=pack(torch.tensor([1.0, -1.0])),
+            behavior_versions=(types.VersionRun(3, 2), types.VersionRun(4, 3), types.VersionRun(1, 9)),
+        ),
+        incarnation="life-1",
+        step=7,
+        microbatch=0,
+        policy_version=4,
+        routing=types.Routing((types.LayerRouting(0, 8, 1, 1, 2), types.LayerRouting(1, 8, 3, 4, 2)), 8, 3, 2),
+        client_fallbacks=3,
+    )
+    yield "ComputeBounds", wire.encode_request(first)
+    yield "ComputeBounds", wire.encode_request(first)
+    second = types.BoundsRequest(
+        "alpha", batch([0.25, -0.25, 32.0]), incarnation="life-1", rank=1, step=7, microbatch=0, rule_only=True
+    )
+    yield "ComputeBounds", wire.encode_request(second)
+    yield "ComputeBounds", wire.encode_request(types.BoundsRequest("gamma", batch([0.0])))
+    yield "PublishVersion", pb.PublishVersionRequest(run="alpha", incarnation="life-1", version=5)
+    yield "GetServerInfo", pb.GetServerInfoRequest()
+
+
+@pytest.fixture(scope="module")
+def exposition():
+    """The text of a scrape after the scripted run; every clock stands still."""
+
+    def clock():
+        return 0.0
+
+    traffic, registry, ledger = Traffic("cpu"), RunRegistry(10, clock), Ledger(10_000, clock=clock)
+    info = types.ServerInfo("0", "cpu", 1 << 20, 1 << 20, "", 0.0)
+    answers = Answers(info, registry, Selector(torch.device("cpu"), 0), ledger, traffic, clock=clock)
+    methods = {
+        "OpenRun": answers.open_run,
+        "ComputeBounds": answers.compute_bounds,
+        "PublishVersion": answers.publish_version,
+        "GetServerInfo": answers.get_server_info,
+    }
+
+    async def play():
+        servicer = Servicer(answers, traffic, clock=clock)
+        for method, message in script():
+            try:
+                await servicer.attempt(method, methods[method], message.SerializeToString())
+            except SatwatchError:
+                assert message.run == "gamma"
+
+    asyncio.run(play())
+    prometheus = CollectorRegistry(auto_describe=False)
+    prometheus.register(SidecarCollector(registry, ledger, traffic, device="cpu", started_at=1.6e9))
+    text = generate_latest(prometheus).decode()
+    answers.close()
+    ledger.close()
+    return text
+
+
+def test_the_exposition_of_a_scripted_run(exposition):
+    expected = EXPOSITION.read_text().splitlines()
+    found = exposition.splitlines()
+    assert [line.rsplit(" ", 1)[0] for line in found] == [line.rsplit(" ", 1)[0] for line in expected]
+    for line, other in zip(found, expected, strict=True):
+        if line.startswith("#"):
+            assert line == other
+        else:  # an exponential's last bit is the processor's own
+            value, name = float(line.rsplit(" ", 1)[1]), other.rsplit(" ", 1)[0]
+            assert value == pytest.approx(float(other.rsplit(" ", 1)[1]), rel=1e-13, abs=0), name
+
+
+def test_the_script_shows_every_metric(exposition):
+    assert re.findall(r"^# TYPE (\S+)", exposition, re.MULTILINE) == [family.name for family in FAMILIES]
+
+
+@pytest.mark.real("promtool", "the Debian package prometheus")
+def test_promtool_has_no_complaint(exposition):
+    checked = subprocess.run(
+        ["promtool", "check", "metrics"], input=exposition, capture_output=True, text=True, check=False
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_labels_are_the_known_ones_and_names_have_their_suffixes():
+    for family in FAMILIES:
+        assert set(family.labels) <= LABELS
+        assert family.name.startswith("satwatch_")
+        assert family.name.endswith("_total") == (family.kind == "counter")
+        assert family.help.endswith(".")
+
+
+def test_the_documentation_is_the_table_of_the_code():
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in DOCS.read_text().splitlines()
+        if line.startswith("| `satwatch_")
+    ]
+    found = [
+        (name.strip("`"), kind, tuple(re.findall(r"`(\w+)`", labels)), help) for name, kind, _, labels, help, _ in rows
+    ]
+    assert found == [(family.name, family.kind, family.labels, family.help) for family in FAMILIES]
+    assert all(unit and bad for _, _, unit, _, _, bad in rows)

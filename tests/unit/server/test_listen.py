@@ -1,0 +1,103 @@
+"""Addresses: what they look like, and what is refused before gRPC would take it silently."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+from satwatch.errors import ConfigError
+from satwatch.server.listen import address_requirement, ensure_free, is_loopback, remove_socket, split_address
+
+
+@pytest.mark.parametrize(
+    "address", ["127.0.0.1:0", "127.8.0.1:65535", "[::1]:4820", "localhost:1", "unix:x", "unix:/a b"]
+)
+def test_addresses_that_can_be_listened_on(address):
+    assert address_requirement(address) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "requirement"),
+    [
+        ("", "HOST:PORT with a port"),
+        (":4820", "HOST:PORT with a port"),
+        ("::1:4820", "HOST:PORT with a port"),
+        ("127.0.0.1:65536", "HOST:PORT with a port"),
+        ("127.0.0.1:-1", "HOST:PORT with a port"),
+        ("http://127.0.0.1:1", "HOST:PORT with a port"),
+        ("10.0.0.1:1", "a loopback host"),
+        ("[::]:1", "a loopback host"),
+        ("example.org:1", "a loopback host"),
+        ("unix:" + "x" * 108, "unix:PATH with a path of 1 to 107 bytes"),
+        ("unix:a\0b", "unix:PATH with a path of 1 to 107 bytes"),
+    ],
+)
+def test_addresses_that_can_not(address, requirement):
+    assert address_requirement(address).startswith(requirement)
+
+
+def test_split_address_strips_brackets():
+    assert split_address("[::1]:80") == ("::1", 80)
+
+
+def test_loopback_is_not_resolved():
+    assert [is_loopback(host) for host in ("localhost", "::1", "127.1.2.3", "0.0.0.0", "localhost.example")] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+
+
+def test_a_taken_port_is_refused_with_the_reason():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ConfigError) as refused:
+            ensure_free(address)
+    assert str(refused.value) == (
+        f"listen: got {address} (Address already in use), required an address that is free and can be bound"
+    )
+    ensure_free(address)
+
+
+def test_a_socket_file_that_nobody_serves_is_removed(tmp_path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))
+    assert path.exists()
+    ensure_free(f"unix:{path}")
+    assert not path.exists()
+
+
+def test_a_served_socket_is_left_alone(tmp_path):
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        with pytest.raises(ConfigError, match=r"\(a sidecar serves there\), required a path that is free"):
+            ensure_free(f"unix:{path}")
+        assert path.exists()
+
+
+def test_a_plain_file_is_left_alone(tmp_path):
+    path = tmp_path / "precious"
+    path.write_text("data")
+    with pytest.raises(ConfigError, match=r"\(a file that is no socket\)"):
+        ensure_free(f"unix:{path}")
+    assert path.read_text() == "data"
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ConfigError, match="No such file or directory"):
+        ensure_free(f"unix:{tmp_path}/none/s")
+
+
+def test_remove_socket_takes_what_is_there_and_what_is_not(tmp_path):
+    path = tmp_path / "s"
+    path.touch()
+    remove_socket(f"unix:{path}")
+    remove_socket(f"unix:{path}")
+    remove_socket("127.0.0.1:1")
+    assert not path.exists()

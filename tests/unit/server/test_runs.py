@@ -1,0 +1,188 @@
+"""The registry of runs: openings, incarnations, versions, retries and limits, on an injected clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from satwatch.errors import ConfigError, InvalidBatchError, OverloadedError, UnknownRunError, VersionOrderError
+from satwatch.server.runs import IDLE_SECONDS, Fallbacks, RunRegistry
+from satwatch.types import BoundsRequest, PackedFloats, Rule, RunOpening, TokenBatch
+
+BATCH = TokenBatch(PackedFloats("float32", bytes(8)))
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def registry(clock):
+    return RunRegistry(2, clock)
+
+
+def send(registry, run, **place):
+    return registry.count(run, BoundsRequest(run.name, BATCH, **place), 2)
+
+
+def test_versions_may_fall_once_after_an_opening_without_an_incarnation(registry):
+    registry.open(RunOpening("r"))
+    assert registry.publish("r", "", 9) is None
+    registry.open(RunOpening("r"))  # a trainer that started again from a checkpoint, perhaps
+    assert registry.publish("r", "", 4) == 9
+    with pytest.raises(VersionOrderError, match="got 3, required 4 or more"):
+        registry.publish("r", "", 3)
+
+
+def test_versions_may_not_fall_within_a_named_incarnation(registry):
+    registry.open(RunOpening("r", "a"))
+    registry.publish("r", "a", 9)
+    registry.open(RunOpening("r", "a"))
+    with pytest.raises(VersionOrderError):
+        registry.publish("r", "a", 4)
+
+
+def test_opening_again_with_the_same_rule_changes_nothing(registry):
+    run, change = registry.open(RunOpening("r", "a"))
+    send(registry, run, step=1, microbatch=0)
+    again, same = registry.open(RunOpening("r", "a", rank=3, world_size=4))
+    assert (change, same) == ("new", "none")
+    assert again is run
+    assert (run.batches, run.world_size) == (1, 4)
+
+
+def test_another_rule_in_the_same_incarnation_is_refused_with_both_values(registry):
+    registry.open(RunOpening("r", "a", rule=Rule(eps_high=0.2)))
+    with pytest.raises(ConfigError) as refused:
+        registry.open(RunOpening("r", "a", rule=Rule(eps_high=0.28)))
+    assert str(refused.value) == "rule.eps_high: got 0.28, required 0.2, as incarnation 'a' was opened with"
+    assert registry.find("r", "a").rule.eps_high == 0.2
+
+
+@pytest.mark.parametrize("second", [RunOpening("r", "b"), RunOpening("r", "", rule=Rule(quantile=0.5))])
+def test_a_new_life_replaces_rule_and_versions_and_keeps_counters(registry, second):
+    first = RunOpening("r", "a" if second.incarnation else "", world_size=8)
+    run, _ = registry.open(first)
+    send(registry, run, step=5, microbatch=0, policy_version=7)
+    registry.publish("r", first.incarnation, 7)
+    again, change = registry.open(second)
+    assert change == "replaced"
+    assert again is run
+    assert (run.rule, run.published_version, run.policy_version) == (second.rule, None, None)
+    assert (run.batches, run.tokens, run.world_size) == (1, 2, 1)
+    assert registry.publish("r", second.incarnation, 1) is None
+
+
+def test_a_run_that_was_never_opened(registry):
+    with pytest.raises(UnknownRunError, match="run: got 'x', required a run that OpenRun has opened"):
+        registry.find("x", "")
+
+
+def test_another_incarnation_than_the_open_one(registry):
+    registry.open(RunOpening("r", "a"))
+    with pytest.raises(UnknownRunError, match="incarnation: got 'b', required 'a', the one that OpenRun opened last"):
+        registry.find("r", "b")
+
+
+def test_versions_may_stay_and_not_fall(registry):
+    registry.open(RunOpening("r"))
+    assert [registry.publish("r", "", version) for version in (3, 3, 9)] == [None, 3, 3]
+    with pytest.raises(VersionOrderError, match="version: got 8, required 9 or more, the last one published"):
+        registry.publish("r", "", 8)
+    assert registry.find("r", "").published_version == 9
+
+
+def test_a_retry_counts_once(registry):
+    run, _ = registry.open(RunOpening("r", "a", world_size=2))
+    place = {"step": 1, "microbatch": 0}
+    assert [send(registry, run, **place), send(registry, run, **place), send(registry, run, rank=1, **place)] == [
+        True,
+        False,
+        True,
+    ]
+    assert (run.batches, run.duplicate_batches, run.tokens) == (2, 1, 4)
+
+
+@pytest.mark.parametrize("place", [{}, {"step": 1}, {"microbatch": 0}])
+def test_a_batch_without_step_or_microbatch_is_never_a_retry(registry, place):
+    run, _ = registry.open(RunOpening("r"))
+    assert [send(registry, run, **place) for _ in range(3)] == [True] * 3
+
+
+def test_a_reopened_incarnation_still_knows_its_retries(registry):
+    run, _ = registry.open(RunOpening("r", "a"))
+    send(registry, run, step=1, microbatch=0)
+    registry.open(RunOpening("r", "a"))
+    assert not send(registry, run, step=1, microbatch=0)
+
+
+def test_a_trainer_without_incarnation_that_starts_again_counts_its_steps_again(registry):
+    run, _ = registry.open(RunOpening("r"))
+    window = run.window
+    send(registry, run, step=1, microbatch=0)
+    registry.open(RunOpening("r"))
+    assert send(registry, run, step=1, microbatch=0)
+    assert run.window > window
+
+
+def test_retry_keys_are_bounded(clock):
+    registry = RunRegistry(2, clock, retry_keys=3)
+    run, _ = registry.open(RunOpening("r"))
+    for step in range(4):
+        send(registry, run, step=step, microbatch=0)
+    assert not send(registry, run, step=1, microbatch=0)
+    assert send(registry, run, step=0, microbatch=0)
+
+
+def test_a_rank_outside_the_world(registry):
+    run, _ = registry.open(RunOpening("r", world_size=2))
+    run.check_rank(1)
+    with pytest.raises(InvalidBatchError, match=r"rank: got 2, required 0 to 1 \(world_size 2\)"):
+        run.check_rank(2)
+
+
+def test_one_run_too_many_is_refused_until_one_is_idle(registry, clock):
+    registry.open(RunOpening("a"))
+    clock.now = 1.0
+    registry.open(RunOpening("b"))
+    with pytest.raises(OverloadedError, match="run: got 'c', one more than 2 open runs"):
+        registry.open(RunOpening("c"))
+    clock.now = 2.0
+    registry.find("a", "")
+    clock.now = 1.0 + IDLE_SECONDS
+    registry.open(RunOpening("c"))
+    assert [run.name for run in registry.runs()] == ["a", "c"]
+    assert len(registry) == 2
+
+
+def test_wider_scopes_are_counted_as_fallbacks(registry):
+    run, _ = registry.open(RunOpening("r", rule=Rule(scope="step")))
+    send(registry, run)
+    assert run.applied_rule == Rule(scope="microbatch")
+    assert run.rule.scope == "step"
+    assert run.scope_fallbacks == 1
+    assert run.info().rule.scope == "step"
+
+
+def test_client_fallbacks_are_monotone_over_restarts_and_reordering():
+    rank = Fallbacks()
+    assert [rank.observe(count) for count in (0, 5, 4, 6)] == [0, 5, 0, 1]
+    rank.reopened = True
+    assert [rank.observe(count) for count in (2, 1, 3)] == [2, 0, 1]
+
+
+def test_client_fallbacks_add_up_over_ranks(registry):
+    run, _ = registry.open(RunOpening("r", world_size=2))
+    send(registry, run, client_fallbacks=3)
+    send(registry, run, rank=1, client_fallbacks=4)
+    assert run.client_fallbacks == 7
+    registry.open(RunOpening("r", rank=1, world_size=2))
+    send(registry, run, rank=1, client_fallbacks=4)
+    assert run.client_fallbacks == 7
