@@ -1,0 +1,100 @@
+"""What a demo run is made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias, get_args
+
+from satwatch.errors import ConfigError, required
+from satwatch.types import Level
+
+Objective: TypeAlias = Literal["ppo", "sat", "gspo", "sat-gspo"]
+TaskName: TypeAlias = Literal["reverse", "sort"]
+
+OBJECTIVES: Final[tuple[str, ...]] = get_args(Objective)
+TASK_NAMES: Final[tuple[str, ...]] = get_args(TaskName)
+MAX_LAG: Final = 256  # the engine's store holds lag + 1 copies of the weights
+
+
+@dataclass(frozen=True, slots=True)
+class DemoConfig:
+    """One asynchronous GRPO run; the defaults take about a minute on two CPU cores.
+
+    Attributes:
+        objective: ``ppo`` and ``sat`` judge tokens, ``gspo`` and ``sat-gspo`` whole responses. With ``ppo`` and
+            ``gspo`` the sidecar watches and the interval is PPO's.
+        lag: how many versions old the weights are that the engine samples with; 0 is synchronous, at most 256.
+        steps: optimizer steps, 1 or more.
+        seed: of the initial weights, the prompts and the sampling; 0 to 2**32 - 1.
+        task: ``reverse`` six base-10 digits, or ``sort`` four base-8 digits.
+        connect: the address of a running sidecar; None starts one for the run.
+        run: the run's name in the sidecar; empty names it after the settings.
+        prompts: prompts a step, 1 or more.
+        samples: responses a prompt, 2 or more: advantages are relative to the group.
+        microbatches: parts of a step, each with clip bounds of its own; divides ``prompts``.
+        learning_rate: Adam's, above 0.
+
+    Raises:
+        ConfigError: a value is outside its range.
+    """
+
+    objective: Objective = "sat"
+    lag: int = 8
+    steps: int = 600
+    seed: int = 0
+    task: TaskName = "reverse"
+    connect: str | None = None
+    run: str = ""
+    prompts: int = 16
+    samples: int = 16
+    microbatches: int = 2
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        _choice("objective", self.objective, OBJECTIVES)
+        _choice("task", self.task, TASK_NAMES)
+        _whole("lag", self.lag, 0, MAX_LAG)
+        _whole("seed", self.seed, 0, 2**32 - 1)
+        _whole("steps", self.steps, 1)
+        _whole("prompts", self.prompts, 1)
+        _whole("samples", self.samples, 2)
+        _whole("microbatches", self.microbatches, 1)
+        if self.prompts % self.microbatches:
+            raise ConfigError(required("microbatches", self.microbatches, f"a divisor of prompts ({self.prompts})"))
+        if not 0 < self.learning_rate < float("inf"):
+            raise ConfigError(required("learning_rate", self.learning_rate, "a finite number above 0"))
+
+    @property
+    def level(self) -> Level:
+        """What the objective's scores are taken over."""
+        return "sequence" if self.objective in ("gspo", "sat-gspo") else "token"
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether SAT moves the clip bounds; PPO's interval otherwise."""
+        return self.objective in ("sat", "sat-gspo")
+
+    @property
+    def run_name(self) -> str:
+        """The run's name in the sidecar."""
+        return self.run or f"demo-{self.task}-{self.objective}-lag{self.lag}-seed{self.seed}"
+
+    def behavior_version(self, batch: int) -> int:
+        """Return the policy version that generates batch number ``batch`` (counted from 0).
+
+        Batch t trains policy version t, the weights after t optimizer steps, so its tokens are exactly ``lag``
+        versions old as soon as that many versions exist.
+        """
+        return max(0, batch - self.lag)
+
+
+def _choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(required(name, repr(value), f"one of {', '.join(choices)}"))
+
+
+def _whole(name: str, value: object, low: int, high: int | None = None) -> None:
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value and (high is None or value <= high):
+        return
+    limits = f"{low} or more" if high is None else f"{low} to {high}"
+    raise ConfigError(required(name, value, f"a whole number, {limits}"))

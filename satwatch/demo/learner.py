@@ -1,0 +1,142 @@
+"""The learner: GRPO steps whose clip bounds come from the sidecar.
+
+A step's loss is the mean over its response tokens of -min(r A, clip(r, interval) A), with r = pi / mu the ratio of the
+policy before the update to the engine's own sampling probabilities, and A the advantage relative to the group.
+"""
+
+from __future__ import annotations
+
+import math
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from satwatch.client import BoundsClient
+from satwatch.demo.config import DemoConfig
+from satwatch.demo.policy import Policy, response_distribution
+from satwatch.demo.rollout import RolloutBatch
+from satwatch.demo.summary import StepRecord
+from satwatch.demo.task import TASKS
+from satwatch.sat import ClipBounds, surrogate
+
+ADAM_BETAS = (0.9, 0.95)
+MAX_GRADIENT_NORM = 1.0
+
+
+def group_advantages(reward: Tensor, samples: int) -> Tensor:
+    """Return each response's reward relative to its group: (R - mean) / standard deviation.
+
+    Args:
+        reward: shape (B,), a prompt's samples together.
+        samples: responses a prompt; divides B.
+
+    Returns:
+        float32, shape (B,); 0 throughout a group whose rewards are all equal.
+    """
+    groups = reward.double().view(-1, samples)
+    centered = groups - groups.mean(dim=1, keepdim=True)
+    deviation = groups.std(dim=1, correction=0, keepdim=True)
+    # Told apart by the rewards themselves: the mean of equal numbers can differ from them in the last bit.
+    flat = groups.amax(dim=1, keepdim=True) == groups.amin(dim=1, keepdim=True)
+    return (centered / deviation).masked_fill(flat, 0.0).float().flatten()
+
+
+@dataclass(frozen=True, slots=True)
+class _Pending:
+    """A microbatch whose bounds are on the way."""
+
+    log_ratio: Tensor  # (B, response), with gradient
+    advantage: Tensor  # (B, 1)
+    entropy: Tensor
+    bounds: Future[ClipBounds]
+
+
+class Learner:
+    """The policy and its optimizer.
+
+    Args:
+        config: the run.
+        policy: version 0; trained in place.
+        client: where clip bounds come from.
+    """
+
+    def __init__(self, config: DemoConfig, policy: Policy, client: BoundsClient) -> None:
+        self.policy = policy
+        self._config = config
+        self._client = client
+        self._optimizer = torch.optim.Adam(policy.parameters(), lr=config.learning_rate, betas=ADAM_BETAS)
+
+    def step(self, batch: RolloutBatch) -> StepRecord:
+        """Train on one batch: policy version ``batch.number`` becomes the next one.
+
+        The answer to a microbatch travels while the next one's forward pass runs, or the one before's backward pass.
+
+        Args:
+            batch: the verified responses of step ``batch.number``.
+
+        Returns:
+            The step's record.
+        """
+        fallback_before = self._client.stats.bounds_from_fallback
+        pending = [self._send(batch, part) for part in range(self._config.microbatches)]
+        bounds = [self._backward(p) for p in pending]
+        torch.nn.utils.clip_grad_norm_(self.policy.parameters(), MAX_GRADIENT_NORM)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+        return self._record(batch, pending, bounds, fallback_before)
+
+    def _send(self, batch: RolloutBatch, part: int) -> _Pending:
+        config, prompt_length = self._config, TASKS[self._config.task].prompt_length
+        size = len(batch.tokens) // config.microbatches
+        rows = slice(part * size, (part + 1) * size)
+        tokens = torch.from_numpy(batch.tokens[rows]).long()
+        behavior_logprob = torch.from_numpy(batch.behavior_logprob[rows])
+        advantage = group_advantages(torch.from_numpy(batch.reward[rows]), config.samples)[:, None]
+        distribution = response_distribution(self.policy, tokens, prompt_length)
+        log_ratio = distribution.gather(2, tokens[:, prompt_length:, None]).squeeze(2) - behavior_logprob
+        bounds = self._client.submit(
+            log_ratio.detach(),
+            advantage=advantage,
+            behavior_logprob=behavior_logprob,
+            policy_version=batch.number,
+            behavior_version=torch.from_numpy(batch.behavior_version[rows]),
+            step=batch.number,
+            microbatch=part,
+        )
+        log_probs = distribution.detach()
+        entropy = -(log_probs.exp() * log_probs).sum(dim=2).mean()
+        return _Pending(log_ratio, advantage, entropy, bounds)
+
+    def _backward(self, pending: _Pending) -> ClipBounds:
+        bounds = pending.bounds.result()
+        objective = surrogate(pending.log_ratio, pending.advantage, bounds, level=self._config.level)
+        (-objective.mean() / self._config.microbatches).backward()
+        return bounds
+
+    def _record(
+        self, batch: RolloutBatch, pending: list[_Pending], bounds: list[ClipBounds], fallback_before: int
+    ) -> StepRecord:
+        stats = self._client.stats
+        deviation = torch.cat([p.log_ratio.detach() for p in pending]).double().abs()
+        references = [float(b.quantile_reference) for b in bounds]
+        return StepRecord(
+            step=batch.number,
+            reward=float(batch.reward.mean(dtype=np.float64)),
+            entropy=float(torch.stack([p.entropy for p in pending]).mean()),
+            quantile_reference=_mean([q for q in references if not math.isnan(q)]),
+            log_ratio_abs_mean=float(deviation.mean()),
+            tokens=deviation.numel(),
+            gated_tokens=sum(int(b.gate.sum()) for b in bounds),
+            version_lag=float((batch.number - batch.behavior_version).mean()),
+            round_trip_seconds=stats.round_trip_seconds,
+            bounds_from_sidecar=stats.bounds_from_sidecar,
+            bounds_from_fallback=stats.bounds_from_fallback,
+            sidecar_up=stats.bounds_from_fallback == fallback_before,
+        )
+
+
+def _mean(values: list[float]) -> float:
+    return math.fsum(values) / len(values) if values else math.nan

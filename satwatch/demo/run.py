@@ -1,0 +1,176 @@
+"""The run: a sidecar, a rollout process and a learner, from the first batch to the summary."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+
+import torch
+from rich.console import Console
+
+from satwatch.client import BoundsClient, Client, connect
+from satwatch.demo.config import DemoConfig
+from satwatch.demo.display import Display, display_for, show_summary
+from satwatch.demo.learner import Learner
+from satwatch.demo.policy import initial_policy
+from satwatch.demo.rollout import RolloutProcess
+from satwatch.demo.sidecar import SidecarProcess
+from satwatch.demo.summary import DemoSummary, StepRecord, summarize_run
+from satwatch.demo.task import TASKS
+from satwatch.errors import SatwatchError
+
+# Two cores are shared by three processes, so an answer may be late for no fault of the sidecar's. One that is gone is
+# noticed at once all the same: its connection is refused.
+DEADLINE_SECONDS = 5.0
+
+
+def run_demo(
+    config: DemoConfig,
+    *,
+    json_output: bool = False,
+    console: Console | None = None,
+    on_step: Callable[[StepRecord], None] | None = None,
+) -> DemoSummary:
+    """Train a policy by asynchronous GRPO with clip bounds from a sidecar, and show it.
+
+    Starts a sidecar unless ``config.connect`` names one, and a rollout process; ends both before it returns or raises.
+    On a terminal, a sidecar of its own stays up after training until Ctrl-C.
+
+    Args:
+        config: the run.
+        json_output: show progress on standard error, print the summary as one JSON object, the last line of standard
+            output, and return without waiting for Ctrl-C.
+        console: where progress goes; None takes standard output, or standard error with ``json_output``.
+        on_step: called with every step's record.
+
+    Returns:
+        The summary.
+
+    Raises:
+        RolloutError: the rollout process ended before its last batch.
+        UnavailableError: the demo's own sidecar did not start.
+        KeyboardInterrupt: Ctrl-C while it trained.
+        SystemExit: SIGTERM, with status 143.
+    """
+    console = console or Console(stderr=json_output)
+    with _sigterm_exits(), _one_torch_thread(), ExitStack() as stack:
+        display = display_for(console, config.steps)
+        sidecar = None if config.connect is not None else stack.enter_context(SidecarProcess())
+        records, seconds = _run(config, sidecar, display, on_step)
+        summary = summarize_run(config, records, seconds)
+        show_summary(console, summary, records)
+        if json_output:
+            sys.stdout.write(summary.to_json() + "\n")
+            sys.stdout.flush()
+        elif sidecar is not None and console.file.isatty():
+            _hold(sidecar, display)
+    return summary
+
+
+def _run(
+    config: DemoConfig,
+    sidecar: SidecarProcess | None,
+    display: Display,
+    on_step: Callable[[StepRecord], None] | None,
+) -> tuple[list[StepRecord], float]:
+    """Train to the end; return the records and the wall time of the loop."""
+    policy = initial_policy(TASKS[config.task], config.seed)
+    with RolloutProcess(config, policy) as engine:
+        display.note(
+            f"{config.task}, objective {config.objective}, lag {config.lag}, seed {config.seed}: {config.steps} steps, "
+            f"{policy.parameter_count:,} parameters, rollout pid {engine.pid}"
+        )
+        with _connect(config, sidecar, display) as client, display:
+            began = time.perf_counter()
+            records: list[StepRecord] = []
+            for record in train(config, Learner(config, policy, client), engine, client):
+                records.append(record)
+                display.show(record)
+                if on_step is not None:
+                    on_step(record)
+            return records, time.perf_counter() - began
+
+
+def train(config: DemoConfig, learner: Learner, engine: RolloutProcess, client: BoundsClient) -> Iterator[StepRecord]:
+    """Train step by step: take a batch, update the policy, publish its next version.
+
+    Args:
+        config: the run.
+        learner: holds the policy of version 0.
+        engine: generates the batches.
+        client: is told of the versions.
+
+    Yields:
+        Every step's record.
+
+    Raises:
+        RolloutError: the rollout process ended before its last batch.
+    """
+    client.publish_version(0)
+    for number in range(config.steps):
+        record = learner.step(engine.next_batch())
+        engine.publish(number + 1, learner.policy)
+        client.publish_version(number + 1)
+        yield record
+
+
+def _connect(config: DemoConfig, sidecar: SidecarProcess | None, display: Display) -> Client:
+    """Connect to the sidecar and say where it is; one that does not answer yet is no reason to stop."""
+    address, process = (config.connect or "", "") if sidecar is None else (sidecar.address(), f", pid {sidecar.pid}")
+    client = connect(
+        address,
+        run=config.run_name,
+        incarnation=uuid.uuid4().hex,  # the same settings again are another life of the run
+        level=config.level,
+        enabled=config.adaptive,
+        timeout=DEADLINE_SECONDS,
+    )
+    display.note(f"sidecar: {address}{process}, run {config.run_name}")
+    try:
+        display.note(f"metrics: {client.server_info().metrics_url or 'off'}")
+    except SatwatchError as error:
+        display.note(f"the sidecar does not answer yet ({error})")
+    return client
+
+
+def _hold(sidecar: SidecarProcess, display: Display) -> None:
+    """Keep the sidecar up until Ctrl-C, or until it ends by itself."""
+    try:
+        display.note("the sidecar stays up for its metrics; Ctrl-C ends it")
+        display.note(f"the sidecar ended with exit code {sidecar.wait()}")
+    except KeyboardInterrupt:
+        display.note("")
+
+
+@contextmanager
+def _sigterm_exits() -> Iterator[None]:
+    """Turn SIGTERM into SystemExit, so that it unwinds and ends the children, as Ctrl-C does."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _one_torch_thread() -> Iterator[None]:
+    """Keep the learner to one core: the rollout process and the sidecar need the other one."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

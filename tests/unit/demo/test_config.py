@@ -1,0 +1,50 @@
+import pytest
+
+from satwatch.demo import DemoConfig
+from satwatch.errors import ConfigError
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("objective", "dpo"),
+        ("task", "chess"),
+        ("lag", -1),
+        ("lag", 257),
+        ("lag", 1.5),
+        ("lag", True),
+        ("steps", 0),
+        ("seed", -1),
+        ("seed", 2**32),
+        ("prompts", 0),
+        ("samples", 1),
+        ("microbatches", 0),
+        ("microbatches", 3),
+        ("learning_rate", 0.0),
+        ("learning_rate", float("nan")),
+        ("learning_rate", float("inf")),
+    ],
+)
+def test_a_setting_outside_its_range_is_refused_by_name(field, value):
+    with pytest.raises(ConfigError, match=rf"^{field}: got .*, required "):
+        DemoConfig(**{field: value})
+
+
+@pytest.mark.parametrize(
+    ("objective", "level", "adaptive"),
+    [("ppo", "token", False), ("sat", "token", True), ("gspo", "sequence", False), ("sat-gspo", "sequence", True)],
+)
+def test_the_objective_sets_the_level_and_whether_bounds_adapt(objective, level, adaptive):
+    config = DemoConfig(objective=objective)
+    assert (config.level, config.adaptive) == (level, adaptive)
+
+
+@pytest.mark.parametrize(("lag", "versions"), [(0, [0, 1, 2, 3, 4]), (2, [0, 0, 0, 1, 2]), (8, [0, 0, 0, 0, 0])])
+def test_a_batch_is_generated_exactly_lag_versions_before_it_trains(lag, versions):
+    config = DemoConfig(lag=lag)
+    assert [config.behavior_version(batch) for batch in range(5)] == versions
+
+
+def test_the_run_is_named_after_its_settings_unless_it_has_a_name():
+    assert DemoConfig(objective="sat-gspo", lag=4, seed=7).run_name == "demo-reverse-sat-gspo-lag4-seed7"
+    assert DemoConfig(run="mine").run_name == "mine"

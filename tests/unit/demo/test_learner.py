@@ -1,0 +1,113 @@
+import numpy as np
+import pytest
+import torch
+
+from satwatch.client import FakeClient
+from satwatch.demo import DemoConfig
+from satwatch.demo.learner import Learner, group_advantages
+from satwatch.demo.policy import initial_policy
+from satwatch.demo.rollout import generate
+from satwatch.demo.task import TASKS
+from satwatch.types import Rule
+
+
+def _config(**changes):
+    return DemoConfig(**{"prompts": 4, "samples": 8, **changes})
+
+
+def _client(config):
+    return FakeClient(rule=Rule(level=config.level, enabled=config.adaptive))
+
+
+def _log_ratios(client):
+    return torch.cat([call.batch.log_ratio for call in client.calls])
+
+
+def _learner(config, client, seed=None):
+    return Learner(config, initial_policy(TASKS[config.task], config.seed if seed is None else seed), client)
+
+
+def _vector(policy):
+    return torch.nn.utils.parameters_to_vector(policy.parameters()).detach().clone()
+
+
+def test_advantages_have_mean_zero_and_deviation_one_in_each_group():
+    reward = torch.tensor([0.0, 0.0, 1.0, 1.0, 0.2, 0.4, 0.6, 0.8])
+    advantage = group_advantages(reward, 4)
+    assert advantage[:4].tolist() == [-1.0, -1.0, 1.0, 1.0]
+    expected = (np.array([0.2, 0.4, 0.6, 0.8]) - 0.5) / np.std([0.2, 0.4, 0.6, 0.8])
+    np.testing.assert_allclose(advantage[4:].numpy(), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("reward", [0.0, 1.0, 5 / 6, 1 / 3])
+def test_a_group_of_equal_rewards_has_advantage_zero(reward):
+    rewards = torch.tensor([reward] * 7 + [0.0] * 6 + [1.0])
+    advantage = group_advantages(rewards, 7)
+    assert advantage[:7].tolist() == [0.0] * 7
+    assert advantage[7:].abs().min() > 0
+
+
+def test_every_microbatch_is_sent_with_what_is_known_of_it():
+    config = _config(lag=3, microbatches=2)
+    client = _client(config)
+    batch = generate(config, initial_policy(TASKS["reverse"], 0), number=5)
+    _learner(config, client).step(batch)
+    sent = [call.batch for call in client.calls]
+    assert all(call.submitted for call in client.calls)
+    assert [(b.step, b.microbatch, b.policy_version) for b in sent] == [(5, 0, 5), (5, 1, 5)]
+    for part, microbatch in enumerate(sent):
+        rows = slice(16 * part, 16 * part + 16)
+        assert microbatch.behavior_versions.values.tolist() == [2] * 16
+        assert microbatch.behavior_versions.unit == "sequence"
+        np.testing.assert_array_equal(microbatch.behavior_logprob.numpy(), batch.behavior_logprob[rows])
+        expected = group_advantages(torch.from_numpy(batch.reward[rows]), 8)
+        assert torch.equal(microbatch.advantage, expected[:, None])
+
+
+def test_the_log_ratio_is_the_policys_log_prob_less_the_engines():
+    config = _config()
+    batch = generate(config, initial_policy(TASKS["reverse"], 0), number=0)
+    same, other = _client(config), _client(config)
+    _learner(config, same, seed=0).step(batch)
+    _learner(config, other, seed=1).step(batch)
+    assert _log_ratios(same).abs().max() < 1e-5
+    assert _log_ratios(other).abs().mean() > 0.05
+
+
+@pytest.mark.parametrize(("objective", "gated"), [("ppo", False), ("sat", True), ("gspo", False), ("sat-gspo", True)])
+def test_only_the_adaptive_objectives_gate_tokens(objective, gated):
+    config = _config(objective=objective)
+    learner = _learner(config, _client(config), seed=1)
+    record = learner.step(generate(config, initial_policy(TASKS["reverse"], 0), number=0))
+    assert record.tokens == 4 * 8 * 6
+    assert record.quantile_reference > 0
+    assert (record.gated_tokens > 0) == gated
+    assert record.gated_tokens <= 0.1 * record.tokens
+
+
+@pytest.mark.parametrize("objective", ["ppo", "gspo"])
+def test_microbatches_add_up_to_the_gradient_of_the_whole_batch(objective):
+    # PPO's interval does not depend on the batch, so splitting it must not change the update.
+    updated = []
+    for microbatches in (1, 4):
+        config = _config(objective=objective, microbatches=microbatches)
+        learner = _learner(config, _client(config), seed=1)
+        before = _vector(learner.policy)
+        learner.step(generate(config, initial_policy(TASKS["reverse"], 0), number=0))
+        updated.append(_vector(learner.policy) - before)
+    assert updated[0].abs().max() > 1e-4
+    # Adam's first step is the gradient's sign times the learning rate: signs of gradients near 0 may differ.
+    agree = (updated[0] - updated[1]).abs() < 1e-5
+    assert agree.double().mean() > 0.999
+
+
+def test_steps_on_the_same_prompts_raise_the_log_prob_of_rewarded_responses():
+    config = _config(objective="ppo", prompts=2, microbatches=1)
+    client = _client(config)
+    engine = initial_policy(TASKS["reverse"], 0)
+    batch = generate(config, engine, number=0)
+    learner = _learner(config, client)
+    for _ in range(3):
+        learner.step(batch)
+    advantage, moved = client.calls[0].batch.advantage, client.calls[-1].batch.log_ratio
+    assert (advantage * moved).mean() > 0.01

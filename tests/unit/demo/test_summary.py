@@ -1,0 +1,95 @@
+import json
+import math
+
+import pytest
+
+from satwatch.demo import DemoConfig, StepRecord
+from satwatch.demo.summary import sparkline, summarize_run
+
+JSON_KEYS = [
+    "objective",
+    "lag",
+    "steps",
+    "seed",
+    "reward_first_quarter",
+    "reward_last_quarter",
+    "batches_sent",
+    "bounds_from_sidecar",
+    "bounds_from_fallback",
+    "quantile_reference_mean",
+    "gate_rate",
+    "log_ratio_abs_mean",
+    "task",
+    "seconds",
+]
+
+
+def record(step, **changes):
+    values = {
+        "step": step,
+        "reward": 0.5,
+        "entropy": 1.0,
+        "quantile_reference": 0.1,
+        "log_ratio_abs_mean": 0.05,
+        "tokens": 100,
+        "gated_tokens": 10,
+        "version_lag": 8.0,
+        "round_trip_seconds": 0.001,
+        "bounds_from_sidecar": 2 * (step + 1),
+        "bounds_from_fallback": 0,
+        "sidecar_up": True,
+    }
+    return StepRecord(**{**values, **changes})
+
+
+def test_the_json_object_has_its_keys_and_nothing_else():
+    line = summarize_run(DemoConfig(steps=1), [record(0)], 1.0).to_json()
+    assert "\n" not in line
+    assert list(json.loads(line)) == JSON_KEYS
+
+
+def test_quarters_are_means_over_a_quarter_of_the_steps():
+    rewards = [0.0, 0.2, 0.4, 0.5, 0.5, 0.5, 0.6, 0.7, 1.0]
+    summary = summarize_run(DemoConfig(), [record(i, reward=r) for i, r in enumerate(rewards)], 1.0)
+    assert summary.reward_first_quarter == pytest.approx(0.1)
+    assert summary.reward_last_quarter == pytest.approx(0.85)
+
+
+def test_token_statistics_are_weighted_by_tokens():
+    records = [
+        record(0, tokens=100, gated_tokens=10, log_ratio_abs_mean=0.1, quantile_reference=0.2),
+        record(1, tokens=300, gated_tokens=0, log_ratio_abs_mean=0.3, quantile_reference=0.4),
+    ]
+    summary = summarize_run(DemoConfig(), records, 1.0)
+    assert summary.gate_rate == 10 / 400
+    assert summary.log_ratio_abs_mean == pytest.approx(0.25)
+    assert summary.quantile_reference_mean == pytest.approx(0.3)
+
+
+def test_batches_are_those_from_the_sidecar_and_those_from_the_fallback():
+    last = record(9, bounds_from_sidecar=13, bounds_from_fallback=7)
+    summary = summarize_run(DemoConfig(), [record(0), last], 1.0)
+    assert (summary.batches_sent, summary.bounds_from_sidecar, summary.bounds_from_fallback) == (20, 13, 7)
+
+
+def test_what_has_no_value_is_null():
+    nothing = record(0, quantile_reference=math.nan, log_ratio_abs_mean=math.nan)
+    values = json.loads(summarize_run(DemoConfig(steps=1), [nothing], 1.0).to_json())
+    assert values["quantile_reference_mean"] is None
+    assert values["log_ratio_abs_mean"] is None
+
+
+@pytest.mark.parametrize(
+    ("values", "width", "line"),
+    [
+        ([], 5, ""),
+        ([3.0], 5, "_"),
+        ([1.0, 1.0, 1.0], 5, "___"),
+        ([0.0, 1.0], 5, "_#"),
+        ([0.0, 0.0, 3.0, 3.0], 2, "_#"),
+        ([0.0, 2.0, 9.0, 9.0, 9.0, 9.0], 3, "_##"),
+        (list(range(5)), 3, "_.#"),
+    ],
+)
+def test_a_sparkline_averages_neighbours_and_spans_its_range(values, width, line):
+    assert sparkline(values, width, marks="_.-#") == line
