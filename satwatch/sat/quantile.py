@@ -26,7 +26,7 @@ Bits: TypeAlias = npt.NDArray[np.signedinteger[Any]]
 # Below this many elements one partition is as quick as a bracket.
 SMALL: Final = 1 << 12
 SAMPLE: Final = 1 << 11
-CHUNK: Final = 1 << 18
+CHUNK: Final = 1 << 16
 DIGIT: Final = 16
 
 

@@ -20,7 +20,8 @@ levels = st.sampled_from(["token", "sequence"])
 quantiles = st.one_of(st.sampled_from([0.28, 0.5, 0.55, 0.9, 0.99]), st.floats(min_value=1e-6, max_value=1 - 1e-6))
 
 usual = st.floats(min_value=-5, max_value=5, width=32)
-tied = st.sampled_from([0.0, -0.0, 0.1, -0.1, 0.5, 2.0])
+# 0.3 and 1e-3 are floors of the rules below, and what a narrow dtype makes of them lies just beside.
+tied = st.sampled_from([0.0, -0.0, 0.1, -0.1, 0.3, -0.3, 1e-3, 0.5, 2.0])
 extreme = st.sampled_from([1e-30, -1e-30, 89.0, -89.0, 1e4, -1e4])
 broken = st.sampled_from([math.nan, math.inf, -math.inf])
 finite = st.one_of(usual, tied, extreme)

@@ -1,0 +1,204 @@
+"""Asks the sidecar on behalf of one process, and falls back: the client's edge."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import replace
+from typing import Final, TypeVar
+
+from satwatch import wire
+from satwatch.client.batch import Microbatch
+from satwatch.client.breaker import Backoff
+from satwatch.client.connection import Connection, Deadline
+from satwatch.client.fallback import local_bounds, nominal_bounds
+from satwatch.client.link import Link
+from satwatch.client.misses import Missed, MissKind
+from satwatch.client.reply import accept
+from satwatch.client.settings import Settings
+from satwatch.client.stats import ClientStats, Numbering, Tally
+from satwatch.client.streams import CallerStream
+from satwatch.client.workers import Workers
+from satwatch.errors import OverloadedError, UnavailableError, UnknownRunError, VersionOrderError, required
+from satwatch.sat import ClipBounds, Scores, score_batch
+from satwatch.types import BoundsReply, BoundsRequest, ServerInfo
+
+logger = logging.getLogger("satwatch")
+
+# Misses that leave the breaker closed and may come with every batch: the first of a kind is logged.
+_LOGGED_ONCE: Final[frozenset[MissKind]] = frozenset({"client", "fork", "invalid_batch", "too_large"})
+
+R = TypeVar("R")
+
+
+class Asker:
+    """One process's part of a client; for any number of threads."""
+
+    def __init__(self, settings: Settings, backoff: Backoff) -> None:
+        """Make it; nothing is opened or started before the first batch."""
+        self._settings = settings
+        self._tally = Tally()
+        self._numbering = Numbering()
+        self._workers = Workers()
+        self._link = Link(settings, backoff, lambda: self._tally.missed)
+        self._logged: set[MissKind] = set()
+
+    @property
+    def stats(self) -> ClientStats:
+        """What it has done so far."""
+        return self._tally.read(self._link.state, self._link.server)
+
+    def submit(self, batch: Microbatch, caller: CallerStream | None) -> Future[ClipBounds]:
+        """Bound a batch in a worker; the batch is nobody else's."""
+        numbered = self._numbered(batch)
+        if caller is None:
+            return self._workers.submit(lambda: self._bound(numbered))
+        return self._workers.submit(lambda: caller.run_aside(batch.tensors(), lambda: self._bound(numbered)))
+
+    def bound(self, batch: Microbatch) -> ClipBounds:
+        """Return a batch's bounds, from the sidecar or without it.
+
+        Raises:
+            SatwatchError: the sidecar's answer is missing and ``on_failure`` is ``raise``.
+        """
+        return self._bound(self._numbered(batch))
+
+    def publish_version(self, version: int) -> None:
+        """Say a published version: in a worker, or, where ``on_failure`` is ``raise``, at once.
+
+        Raises:
+            SatwatchError: it was refused or not heard, and ``on_failure`` is ``raise``.
+        """
+        self._link.publish(version)
+        if self._settings.on_failure == "raise":
+            try:
+                self._link.say_version(self._deadline())
+            except Missed as miss:
+                raise miss.again().error from None
+        else:
+            self._workers.submit(self._say_version)
+
+    def server_info(self) -> ServerInfo:
+        """Ask the sidecar what it is.
+
+        Raises:
+            SatwatchError: no answer in time.
+        """
+        deadline = self._deadline()
+        try:
+            connection = self._link.acquire(deadline)
+            return self._watch(connection, lambda: connection.server_info(deadline))
+        except Missed as miss:
+            raise miss.again().error from None
+
+    def close(self) -> None:
+        """End the connection, then the threads, whose calls end with it."""
+        self._link.close()
+        self._workers.close()
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after(self._settings.timeout)
+
+    def _numbered(self, batch: Microbatch) -> Microbatch:
+        if batch.step is None or batch.microbatch is not None:
+            return batch
+        return replace(batch, microbatch=self._numbering.take(batch.step))
+
+    def _bound(self, batch: Microbatch) -> ClipBounds:
+        # No local name keeps a miss: its traceback would keep this frame, and so the batch, until a garbage collection.
+        try:
+            return self._ask(batch)
+        except Missed as miss:
+            return self._fall_back(batch, miss)
+        except Exception as error:  # noqa: BLE001 - the client's edge: no fault in here may stop the trainer
+            return self._fall_back(batch, Missed(UnavailableError(f"{type(error).__name__}: {error}"), "client"), error)
+
+    def _ask(self, batch: Microbatch) -> ClipBounds:
+        rule, deadline = self._settings.opening.rule, self._deadline()
+        connection = self._link.acquire(deadline)
+        scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
+        request = self._encode(batch, scores, connection.server)
+        began = time.perf_counter()
+        bounds = self._watch(connection, lambda: accept(self._send(connection, request, deadline), rule, scores))
+        self._tally.answered(time.perf_counter() - began)
+        return bounds
+
+    def _watch(self, connection: Connection, call: Callable[[], R]) -> R:
+        """Let the breaker know of a miss."""
+        try:
+            return call()
+        except Missed as miss:
+            self._link.missed(connection, miss)
+            raise
+
+    def _send(self, connection: Connection, request: bytes, deadline: Deadline) -> BoundsReply:
+        try:
+            return connection.compute_bounds(request, deadline)
+        except Missed as miss:
+            if not isinstance(miss.error, UnknownRunError):
+                raise
+        # The sidecar has started again, or another life of the run has come and gone.
+        self._link.open_run(connection, deadline)
+        return connection.compute_bounds(request, deadline)
+
+    def _encode(self, batch: Microbatch, scores: Scores, server: ServerInfo | None) -> bytes:
+        """Make the request's bytes, unless the sidecar has said that it does not take as many."""
+        tokens = scores.layout.tokens
+        # Looked at twice: packing what is too large already costs what the refusal saves.
+        _check_size(server, tokens, tokens * batch.log_ratio.element_size())
+        opening = self._settings.opening
+        request = BoundsRequest(
+            run=opening.run,
+            batch=batch.pack(scores.layout),
+            incarnation=opening.incarnation,
+            rank=opening.rank,
+            step=batch.step,
+            microbatch=batch.microbatch,
+            policy_version=batch.policy_version,
+            routing=batch.routing,
+            rule_only=True,
+            client_fallbacks=self._tally.fallbacks,
+        )
+        data = wire.encode_request(request).SerializeToString()
+        _check_size(server, tokens, len(data))
+        return data
+
+    def _fall_back(self, batch: Microbatch, reason: Missed, fault: Exception | None = None) -> ClipBounds:
+        self._log_once(reason, fault)
+        rule = self._settings.opening.rule
+        if self._settings.on_failure == "raise":
+            self._tally.raised(reason.kind)
+            raise reason.again().error from fault
+        bounds = (local_bounds if self._settings.on_failure == "local" else nominal_bounds)(batch, rule)
+        self._tally.fell_back(reason.kind)
+        return bounds
+
+    def _log_once(self, reason: Missed, fault: Exception | None) -> None:
+        if reason.kind in _LOGGED_ONCE and reason.kind not in self._logged:
+            self._logged.add(reason.kind)
+            message = "A batch is bounded without the sidecar (%s: %s); further ones of this kind are only counted."
+            logger.warning(message, reason.kind, str(reason), exc_info=fault)
+
+    def _say_version(self) -> None:
+        try:
+            self._link.say_version(self._deadline())
+        except Missed as miss:
+            # Anything else is the breaker's to say, and the version is said again when the run is opened again.
+            if isinstance(miss.error, VersionOrderError):
+                logger.warning("The sidecar refused a published version: %s.", str(miss))
+
+
+def _check_size(server: ServerInfo | None, tokens: int, size: int) -> None:
+    """Refuse a batch above what the sidecar said it takes; it would be sent in vain."""
+    if server is None:
+        return
+    for name, came, limit in (
+        ("max_tokens", tokens, server.max_tokens),
+        ("max_message_bytes", size, server.max_message_bytes),
+    ):
+        if 0 < limit < came:
+            raise Missed(
+                OverloadedError(required("log_ratio", came, f"at most {limit}, the sidecar's {name}")), "too_large"
+            )

@@ -1,0 +1,247 @@
+"""A microbatch as a trainer hands it over: read, checked, and made ready for the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias, TypedDict
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from satwatch.client.versions import BehaviorVersions, Version, Versions, read_behavior_versions, read_version
+from satwatch.errors import InvalidBatchError, required
+from satwatch.sat.layout import Ints, Layout, Lengths, check_mask, lay_out, require_floats
+from satwatch.sat.packed import pack
+from satwatch.types import UINT32_MAX, Level, PackedFloats, Routing, TokenBatch
+
+Array: TypeAlias = torch.Tensor | npt.NDArray[Any]
+Floats: TypeAlias = Array | Sequence[float] | Sequence[Array] | Sequence[Sequence[float]]
+
+
+class BatchFields(TypedDict, total=False):
+    """What may stand beside ``log_ratio``; :meth:`satwatch.client.Client.clip_bounds` says what each is."""
+
+    mask: Floats | None
+    advantage: Floats | None
+    sequence_lengths: Lengths | None
+    behavior_logprob: Floats | None
+    reference_logprob: Floats | None
+    policy_version: Version
+    behavior_version: Versions
+    step: int | None
+    microbatch: int | None
+    routing: Routing | None
+
+
+@dataclass(frozen=True, slots=True)
+class Microbatch:
+    """A microbatch whose shapes fit each other; its numbers have not been looked at.
+
+    Attributes:
+        log_ratio: d, nats, (B, T) or (N,), detached.
+        mask: booleans in the same shape, or None: all tokens are active.
+        sequence_lengths: for (N,): the tokens of each sequence, padding included, or None.
+        advantage: one a token, in log_ratio's shape, or one a sequence, or None.
+        behavior_logprob: log mu, in log_ratio's shape, or None.
+        reference_logprob: log pi(l), in log_ratio's shape, or None.
+        behavior_versions: the versions that generated the tokens, or None.
+        policy_version: the version that consumes them, or None.
+        step: the optimizer step, or None.
+        microbatch: its number within rank and step, or None.
+        routing: agreement counts, or None.
+    """
+
+    log_ratio: torch.Tensor
+    mask: torch.Tensor | None = None
+    sequence_lengths: Ints | None = None
+    advantage: torch.Tensor | None = None
+    behavior_logprob: torch.Tensor | None = None
+    reference_logprob: torch.Tensor | None = None
+    behavior_versions: BehaviorVersions | None = None
+    policy_version: int | None = None
+    step: int | None = None
+    microbatch: int | None = None
+    routing: Routing | None = None
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Return the tensors it holds."""
+        versions = None if self.behavior_versions is None else self.behavior_versions.values
+        held = (self.log_ratio, self.mask, self.advantage, self.behavior_logprob, self.reference_logprob, versions)
+        return [tensor for tensor in held if tensor is not None]
+
+    def snapshot(self) -> Microbatch:
+        """Copy the tensors, so that the trainer may overwrite its own."""
+
+        def copy(tensor: torch.Tensor | None) -> torch.Tensor | None:
+            return None if tensor is None else tensor.clone()
+
+        return replace(
+            self,
+            log_ratio=self.log_ratio.clone(),
+            mask=copy(self.mask),
+            advantage=copy(self.advantage),
+            behavior_logprob=copy(self.behavior_logprob),
+            reference_logprob=copy(self.reference_logprob),
+            behavior_versions=None if self.behavior_versions is None else self.behavior_versions.snapshot(),
+        )
+
+    def pack(self, layout: Layout) -> TokenBatch:
+        """Take the active tokens, in each tensor's own dtype.
+
+        Args:
+            layout: which tokens are active.
+
+        Synchronises with the tensors' devices.
+        """
+        advantage = self.advantage
+        by_sequence = advantage if advantage is not None and layout.is_per_sequence(advantage) else None
+
+        def active(name: str, values: torch.Tensor | None) -> PackedFloats | None:
+            return None if values is None else pack(layout.take(name, values), name)
+
+        return TokenBatch(
+            log_ratio=pack(layout.take("log_ratio", self.log_ratio), "log_ratio"),
+            sequence_lengths=() if layout.lengths is None else tuple(layout.lengths.tolist()),
+            advantage=active("advantage", advantage if by_sequence is None else None),
+            sequence_advantage=None if by_sequence is None else pack(by_sequence, "advantage"),
+            behavior_logprob=active("behavior_logprob", self.behavior_logprob),
+            reference_logprob=active("reference_logprob", self.reference_logprob),
+            behavior_versions=() if self.behavior_versions is None else self.behavior_versions.runs(layout),
+        )
+
+
+def read_microbatch(
+    log_ratio: Floats,
+    level: Level,
+    *,
+    mask: Floats | None = None,
+    advantage: Floats | None = None,
+    sequence_lengths: Lengths | None = None,
+    behavior_logprob: Floats | None = None,
+    reference_logprob: Floats | None = None,
+    policy_version: Version = None,
+    behavior_version: Versions = None,
+    step: int | None = None,
+    microbatch: int | None = None,
+    routing: Routing | None = None,
+) -> Microbatch:
+    """Read what a trainer hands over; :meth:`satwatch.client.Client.clip_bounds` says what each field may be.
+
+    Raises:
+        InvalidBatchError: a field that does not fit; its name comes first.
+
+    Reads no number of a tensor, so it waits for no device.
+    """
+    ratios, rows = _read("log_ratio", log_ratio)
+    frame = lay_out(ratios, None, _lengths(rows, sequence_lengths))
+    if level == "sequence" and frame.lengths is None:
+        requirement = 'the tokens of each sequence: level is "sequence"'
+        raise InvalidBatchError(required("sequence_lengths", "None", requirement))
+    return Microbatch(
+        log_ratio=ratios,
+        mask=None if mask is None else _mask(mask, frame, rows, ratios.device),
+        sequence_lengths=frame.lengths if ratios.dim() == 1 else None,
+        advantage=_floats("advantage", advantage, frame, rows, per_sequence=True),
+        behavior_logprob=_floats("behavior_logprob", behavior_logprob, frame, rows),
+        reference_logprob=_floats("reference_logprob", reference_logprob, frame, rows),
+        behavior_versions=read_behavior_versions("behavior_version", behavior_version, frame),
+        policy_version=read_version("policy_version", policy_version),
+        step=_whole("step", step, -(2**63), 2**63 - 1),
+        microbatch=_whole("microbatch", microbatch, 0, UINT32_MAX),
+        routing=_routing(routing),
+    )
+
+
+def _read(name: str, value: object) -> tuple[torch.Tensor, list[int] | None]:
+    """Return a field as one tensor, and the lengths of its rows if it came as a list of them."""
+    if isinstance(value, torch.Tensor):
+        return value.detach(), None
+    if isinstance(value, np.ndarray):
+        return _from_numpy(name, value), None
+    if not isinstance(value, list | tuple):
+        raise InvalidBatchError(required(name, type(value).__name__, "a tensor, an array or a list"))
+    if not any(isinstance(row, torch.Tensor | np.ndarray | list | tuple) for row in value):
+        return _from_numbers(name, value), None
+    rows = [_read_row(f"{name}[{i}]", row) for i, row in enumerate(value)]
+    try:
+        return torch.cat(rows), [len(row) for row in rows]
+    except RuntimeError as error:
+        raise InvalidBatchError(required(name, f"rows that do not join ({error})", "rows on one device")) from error
+
+
+def _read_row(name: str, value: object) -> torch.Tensor:
+    row, inner = _read(name, value)
+    if inner is not None or row.dim() != 1:
+        came = "rows of its own" if inner is not None else f"shape {tuple(row.shape)}"
+        raise InvalidBatchError(required(name, came, "one dimension, the tokens of a sequence"))
+    return row
+
+
+def _from_numpy(name: str, value: npt.NDArray[Any]) -> torch.Tensor:
+    try:
+        # torch takes no negative stride, and warns of memory that it could not write to.
+        return torch.from_numpy(np.require(value, requirements=["C", "W"]))
+    except (TypeError, ValueError) as error:
+        raise InvalidBatchError(required(f"{name}.dtype", value.dtype, "one that torch has")) from error
+
+
+def _from_numbers(name: str, value: Sequence[object]) -> torch.Tensor:
+    try:
+        return torch.tensor(value, dtype=torch.float64)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InvalidBatchError(required(name, f"a list ({error})", "numbers, or one row a sequence")) from error
+
+
+def _lengths(rows: list[int] | None, given: Lengths | None) -> Lengths | None:
+    if rows is None or given is None:
+        return given if rows is None else rows
+    if [int(length) for length in given] != rows:
+        raise InvalidBatchError(required("sequence_lengths", "others", f"{rows}, the rows of log_ratio, or None"))
+    return rows
+
+
+def _aligned(name: str, value: Floats, frame: Layout, frame_rows: list[int] | None) -> torch.Tensor:
+    """Read a field; if it came in rows, they are those of the batch."""
+    tensor, rows = _read(name, value)
+    lengths = None if frame.lengths is None else frame.lengths.tolist()
+    if rows is not None and rows != lengths:
+        raise InvalidBatchError(required(name, f"rows of {rows}", f"{lengths or tuple(frame.shape)}, as log_ratio"))
+    if rows is not None and frame_rows is None:
+        return tensor.reshape(frame.shape)
+    return tensor
+
+
+def _mask(value: Floats, frame: Layout, rows: list[int] | None, device: torch.device) -> torch.Tensor:
+    # Where the log-ratios are: a fallback on the device computes with both.
+    return check_mask(_aligned("mask", value, frame, rows), frame.shape).to(device, non_blocking=True)
+
+
+def _floats(
+    name: str, value: Floats | None, frame: Layout, rows: list[int] | None, *, per_sequence: bool = False
+) -> torch.Tensor | None:
+    if value is None:
+        return None
+    tensor = _aligned(name, value, frame, rows)
+    require_floats(name, tensor)
+    if tensor.shape == frame.shape or (per_sequence and frame.is_per_sequence(tensor)):
+        return tensor
+    requirement = f"{tuple(frame.shape)}, log_ratio's"
+    if per_sequence:
+        requirement += ", or one a sequence" + (" (with sequence_lengths)" if frame.lengths is None else "")
+    raise InvalidBatchError(required(name, f"shape {tuple(tensor.shape)}", requirement))
+
+
+def _whole(name: str, value: object, low: int, high: int) -> int | None:
+    if value is None:
+        return None
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not low <= value <= high:
+        raise InvalidBatchError(required(name, repr(value), f"a whole number from {low} to {high}, or None"))
+    return int(value)
+
+
+def _routing(value: object) -> Routing | None:
+    if value is None or isinstance(value, Routing):
+        return value
+    raise InvalidBatchError(required("routing", type(value).__name__, "a satwatch.types.Routing or None"))

@@ -1,0 +1,142 @@
+"""A client for users' own tests: scripted, without a sidecar, a network or a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, TypeAlias, Unpack
+
+from satwatch.client.batch import BatchFields, Floats, Microbatch, read_microbatch
+from satwatch.client.fallback import local_bounds, nominal_bounds
+from satwatch.client.stats import ClientStats, Numbering, Tally
+from satwatch.client.versions import read_version
+from satwatch.errors import InvalidBatchError, required
+from satwatch.sat import ClipBounds
+from satwatch.types import Rule, ServerInfo
+
+Outcome: TypeAlias = ClipBounds | Exception | Literal["local", "nominal"]
+Entry: TypeAlias = Outcome | Callable[[Microbatch], Outcome]
+
+_SERVER = ServerInfo("fake", "cpu", 64 * 2**20, 8 * 2**20, "", 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One batch that a fake was asked to bound.
+
+    Attributes:
+        batch: the batch, read and checked as the client does.
+        submitted: whether it came through ``submit``.
+    """
+
+    batch: Microbatch
+    submitted: bool
+
+
+class FakeClient:
+    """Answers from a script, and remembers what it was asked.
+
+    An entry of the script is what one batch gets: a :class:`satwatch.sat.ClipBounds`; ``"local"`` or ``"nominal"``, as
+    if the sidecar had not answered; an exception, which is raised; or a function of the batch that returns one of
+    these.
+    Batches beyond the script get the right bounds, as a sidecar in good health would give.
+
+    Attributes:
+        rule: the rule that its bounds follow.
+        calls: what it was asked, in order.
+        published: the versions that were published, in order.
+        closed: whether it was closed.
+
+    >>> import torch
+    >>> fake = FakeClient(["nominal"])
+    >>> bounds = fake.clip_bounds(torch.tensor([0.1] * 9 + [-0.3]), step=3)
+    >>> bool(bounds.gate.any()), fake.stats.bounds_from_fallback, fake.calls[0].batch.step
+    (False, 1, 3)
+    """
+
+    def __init__(self, script: Iterable[Entry] = (), *, rule: Rule | None = None) -> None:
+        """Make a fake.
+
+        Args:
+            script: what the batches get, in order.
+            rule: the rule that its bounds follow; None: the default.
+        """
+        self.rule = Rule() if rule is None else rule
+        self.calls: list[Call] = []
+        self.published: list[int] = []
+        self.closed = False
+        self._script = iter(script)
+        self._tally = Tally()
+        self._numbering = Numbering()
+
+    def __enter__(self) -> FakeClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def stats(self) -> ClientStats:
+        """What it has done so far; each answer took 0 seconds."""
+        return self._tally.read("closed", _SERVER)
+
+    def clip_bounds(self, log_ratio: Floats, **batch: Unpack[BatchFields]) -> ClipBounds:
+        """Return what the script says.
+
+        Raises:
+            InvalidBatchError: fields that do not fit each other, as the client does; the script does not move on.
+            Exception: the script's.
+        """
+        return self._answer(log_ratio, batch, submitted=False)
+
+    def submit(self, log_ratio: Floats, **batch: Unpack[BatchFields]) -> Future[ClipBounds]:
+        """Return the same as a future that is done.
+
+        Raises:
+            InvalidBatchError: at once, not from the future.
+        """
+        future: Future[ClipBounds] = Future()
+        try:
+            future.set_result(self._answer(log_ratio, batch, submitted=True))
+        except InvalidBatchError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the script's exception, whatever it is, is the future's
+            future.set_exception(error)
+        return future
+
+    def publish_version(self, version: int) -> None:
+        """Remember a version.
+
+        Raises:
+            InvalidBatchError: not a version.
+        """
+        number = read_version("version", version)
+        if number is None:
+            raise InvalidBatchError(required("version", repr(version), "a whole number, 0 or more"))
+        self.published.append(number)
+
+    def server_info(self) -> ServerInfo:
+        """Return a made-up sidecar's."""
+        return _SERVER
+
+    def close(self) -> None:
+        """Remember that it was closed."""
+        self.closed = True
+
+    def _answer(self, log_ratio: Floats, fields: BatchFields, *, submitted: bool) -> ClipBounds:
+        batch = read_microbatch(log_ratio, self.rule.level, **fields)
+        self.calls.append(Call(batch.snapshot(), submitted))
+        entry = next(self._script, None)
+        outcome = entry(batch) if callable(entry) else entry
+        if isinstance(outcome, Exception):
+            self._tally.raised("unavailable")
+            raise outcome
+        if outcome == "local" or outcome == "nominal":
+            self._tally.fell_back("unavailable")
+            return (local_bounds if outcome == "local" else nominal_bounds)(batch, self.rule)
+        self._tally.answered(0.0)
+        return local_bounds(batch, self.rule) if outcome is None else outcome

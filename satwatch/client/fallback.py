@@ -1,0 +1,37 @@
+"""What a batch gets without the sidecar."""
+
+from __future__ import annotations
+
+import torch
+
+from satwatch.client.batch import Microbatch
+from satwatch.sat import ClipBounds, clip_bounds
+from satwatch.types import Rule
+
+
+def local_bounds(batch: Microbatch, rule: Rule) -> ClipBounds:
+    """Compute the bounds here, with the sidecar's own code; q is the microbatch's, whatever the scope."""
+    return clip_bounds(
+        batch.log_ratio,
+        mask=batch.mask,
+        sequence_lengths=batch.sequence_lengths,
+        quantile=rule.quantile,
+        eps_low=rule.eps_low,
+        eps_high=rule.eps_high,
+        exponent=rule.exponent,
+        level=rule.level,
+        min_reference=rule.min_reference,
+        enabled=rule.enabled,
+    )
+
+
+def nominal_bounds(batch: Microbatch, rule: Rule) -> ClipBounds:
+    """Return PPO's interval for every token; q is NaN: none was looked for."""
+    shape, device = batch.log_ratio.shape, batch.log_ratio.device
+    dtype = torch.float64 if batch.log_ratio.dtype == torch.float64 else torch.float32
+    return ClipBounds(
+        torch.full(shape, 1.0 - rule.eps_low, dtype=dtype, device=device),
+        torch.full(shape, 1.0 + rule.eps_high, dtype=dtype, device=device),
+        torch.zeros(shape, dtype=torch.bool, device=device),
+        torch.full((), torch.nan, dtype=dtype, device=device),
+    )

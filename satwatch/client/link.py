@@ -1,0 +1,246 @@
+"""One process's link to its sidecar: opened in the background, guarded by the breaker, opened again after a failure.
+
+Every connection is made by the background thread, the first one too, and callers wait for it no longer than their
+deadline: an attempt that outlives it is still of use to the batches that come after.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Final, Literal
+
+from satwatch.client.breaker import Backoff, Breaker
+from satwatch.client.connection import Connection, Deadline
+from satwatch.client.forks import GATE
+from satwatch.client.misses import Missed
+from satwatch.client.settings import OnFailure, Settings
+from satwatch.errors import UnavailableError, UnknownRunError, VersionOrderError
+from satwatch.types import ServerInfo
+
+logger = logging.getLogger("satwatch")
+
+_INSTEAD: Final[dict[OnFailure, str]] = {
+    "local": "the trainer computes the bounds",
+    "nominal": "batches get PPO's interval",
+    "raise": "calls raise",
+}
+_JOIN_SECONDS: Final = 1.0
+# Chance from the operating system: with the trainer's seed, all its ranks would probe at once.
+_CHANCE: Final = random.SystemRandom()
+
+
+class Link:
+    """The connection, the breaker and the thread that opens both; for any number of threads of one process."""
+
+    def __init__(self, settings: Settings, backoff: Backoff, batches_missed: Callable[[], int]) -> None:
+        """Make a link that connects when it is first needed.
+
+        Args:
+            settings: where to, and for which run.
+            backoff: when an open breaker is probed.
+            batches_missed: counts the batches that the sidecar has not bounded.
+        """
+        self._settings = settings
+        self._backoff = backoff
+        self._batches_missed = batches_missed
+        self._changed = threading.Condition()
+        self._breaker = Breaker()
+        self._why: Missed | None = None
+        self._missed_before = 0
+        self._connection: Connection | None = None
+        self._attempting: Connection | None = None
+        self._thread: threading.Thread | None = None
+        self._shut = False
+        self._publishing = threading.Lock()
+        self._version: int | None = None
+
+    @property
+    def state(self) -> Literal["closed", "open"]:
+        """The breaker's."""
+        return "open" if self._breaker.is_open else "closed"
+
+    @property
+    def server(self) -> ServerInfo | None:
+        """What the sidecar last said of itself."""
+        connection = self._connection
+        return None if connection is None else connection.server
+
+    def acquire(self, deadline: Deadline) -> Connection:
+        """Return the open connection; wait for the first one.
+
+        Raises:
+            Missed: the breaker is open, the first attempt failed, or the deadline passed.
+        """
+        if GATE.is_broken:
+            raise Missed(UnavailableError("gRPC did not survive the fork that made this process"), "fork")
+        with self._changed:
+            if self._breaker.is_open:
+                raise Missed(UnavailableError(f"left alone since it failed: {self._why}"), "open")
+            self._ensure_thread()
+            self._changed.wait_for(self._is_settled, deadline.remaining)
+            connection = self._settled()
+        if connection is not None:
+            return connection
+        late = deadline.missed(f"OpenRun at {self._settings.address}")
+        self.missed(None, late)
+        raise late.again()
+
+    def _is_settled(self) -> bool:
+        return self._shut or self._breaker.is_open or self._connection is not None
+
+    def _settled(self) -> Connection | None:
+        if self._shut:
+            raise Missed(UnavailableError("the client is closed"), "closed")
+        if self._breaker.is_open and self._why is not None:
+            raise self._why.again()
+        return self._connection
+
+    def open_run(self, connection: Connection, deadline: Deadline) -> None:
+        """Open the run, on a new connection or on one whose sidecar has forgotten it, and say its published version.
+
+        Raises:
+            Missed: no answer, or a refusal.
+        """
+        connection.open_run(self._settings.opening, deadline)
+        version = self._version
+        if version is None:
+            return
+        try:
+            connection.publish_version(self._settings.opening, version, deadline)
+        except Missed as miss:
+            # Another rank has published a later one.
+            if not isinstance(miss.error, VersionOrderError):
+                raise
+
+    def missed(self, connection: Connection | None, miss: Missed) -> None:
+        """Open the breaker, unless the miss is harmless or of a connection that has been replaced."""
+        with self._changed:
+            if not miss.opens_breaker or self._shut or self._breaker.is_open or connection is not self._connection:
+                return
+            self._trip(miss)
+        self._warn(miss)
+
+    def _trip(self, miss: Missed) -> None:
+        self._breaker = self._breaker.trip(time.monotonic(), self._backoff, _CHANCE.random())
+        self._why, self._missed_before = miss.again(), self._batches_missed()
+        self._ensure_thread()
+        self._changed.notify_all()
+
+    def _warn(self, miss: Missed) -> None:
+        where, instead = self._settings.address, _INSTEAD[self._settings.on_failure]
+        message = "No bounds from the sidecar at %s (%s: %s). Until it answers again, %s."
+        # As text: a handler that keeps the record would keep the miss, and with it the batch.
+        logger.warning(message, where, miss.kind, str(miss), instead)
+
+    def publish(self, version: int) -> None:
+        """Keep a version to say: :meth:`say_version` says it, and so does each opening of the run."""
+        self._version = version
+
+    def say_version(self, deadline: Deadline) -> None:
+        """Say the version published last; one thread at a time, so that versions arrive in order.
+
+        Raises:
+            Missed: no answer, or a refusal.
+        """
+        if not self._publishing.acquire(timeout=deadline.remaining):
+            what = f"PublishVersion at {self._settings.address}"
+            raise deadline.missed(what)
+        try:
+            connection, version = self.acquire(deadline), self._version
+            if version is not None:
+                self._say(connection, version, deadline)
+        finally:
+            self._publishing.release()
+
+    def _say(self, connection: Connection, version: int, deadline: Deadline) -> None:
+        try:
+            connection.publish_version(self._settings.opening, version, deadline)
+        except Missed as miss:
+            if not isinstance(miss.error, UnknownRunError):
+                self.missed(connection, miss)
+                raise
+            self.open_run(connection, deadline)
+
+    def close(self) -> None:
+        """Close the connection and end the thread; calls in flight end with a miss."""
+        with self._changed:
+            self._shut = True
+            held, thread = (self._connection, self._attempting), self._thread
+            self._changed.notify_all()
+        for connection in held:
+            if connection is not None:
+                connection.close()
+        # It may be the thread itself that lets go of a forgotten client and so comes here.
+        if thread is not None and thread is not threading.current_thread():
+            # A bound for what has none of its own, such as resolving a name; the thread is a daemon.
+            thread.join(_JOIN_SECONDS)
+
+    def _ensure_thread(self) -> None:
+        """Start the thread if there is something to open; the lock is held."""
+        wanted = self._breaker.is_open or self._connection is None
+        if wanted and self._thread is None and not self._shut:
+            thread = threading.Thread(target=self._open, name="satwatch-link", daemon=True)
+            thread.start()
+            self._thread = thread
+
+    def _open(self) -> None:
+        """Attempt until it succeeds or the link is closed."""
+        while self._wait_until_due():
+            outcome = self._attempt()
+            if isinstance(outcome, Connection):
+                self._succeeded(outcome)
+                return
+            self._failed(outcome)
+
+    def _wait_until_due(self) -> bool:
+        with self._changed:
+            while not self._shut:
+                pause = self._breaker.probe_at - time.monotonic() if self._breaker.is_open else 0.0
+                if pause <= 0:
+                    return True
+                self._changed.wait(pause)
+        return False
+
+    def _attempt(self) -> Connection | Missed:
+        connection: Connection | None = None
+        try:
+            connection = self._attempting = Connection(self._settings.address)
+            self.open_run(connection, Deadline.after(self._settings.timeout))
+        except Missed as miss:
+            outcome = miss.again()
+        except Exception as error:  # noqa: BLE001 - the client's edge: a thread that died here would never probe again
+            outcome = Missed(UnavailableError(f"{type(error).__name__}: {error}"), "internal")
+        else:
+            return connection
+        if connection is not None:
+            connection.close()
+        return outcome
+
+    def _failed(self, miss: Missed) -> None:
+        with self._changed:
+            self._attempting = None
+            if self._breaker.is_open:
+                self._breaker = self._breaker.probe_failed(time.monotonic(), self._backoff, _CHANCE.random())
+                self._why = miss.again()
+                return
+            if self._shut:
+                return
+            self._trip(miss)
+        self._warn(miss)
+
+    def _succeeded(self, connection: Connection) -> None:
+        with self._changed:
+            old, self._connection, self._attempting, self._thread = self._connection, connection, None, None
+            was_open, missed = self._breaker.is_open, self._batches_missed() - self._missed_before
+            self._breaker, self._why = self._breaker.reset(), None
+            shut = self._shut
+            self._changed.notify_all()
+        for retired in (old, connection if shut else None):
+            if retired is not None:
+                retired.close()
+        if was_open and not shut:
+            logger.info("The sidecar at %s answers again; it missed %d batches.", self._settings.address, missed)

@@ -1,0 +1,35 @@
+"""What a trainer may rely on: the interface that the client and its fake share."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Protocol, Unpack, runtime_checkable
+
+from satwatch.client.batch import BatchFields, Floats
+from satwatch.client.stats import ClientStats
+from satwatch.sat import ClipBounds
+from satwatch.types import ServerInfo
+
+
+@runtime_checkable
+class BoundsClient(Protocol):
+    """Something that bounds batches: :class:`satwatch.client.Client`, :class:`satwatch.client.FakeClient`, or yours."""
+
+    @property
+    def stats(self) -> ClientStats:
+        """What it has done so far."""
+
+    def clip_bounds(self, log_ratio: Floats, **batch: Unpack[BatchFields]) -> ClipBounds:
+        """Return the clip interval of every token."""
+
+    def submit(self, log_ratio: Floats, **batch: Unpack[BatchFields]) -> Future[ClipBounds]:
+        """Return the same as a future."""
+
+    def publish_version(self, version: int) -> None:
+        """Say that a policy version has been published to the engines."""
+
+    def server_info(self) -> ServerInfo:
+        """Return what the sidecar is."""
+
+    def close(self) -> None:
+        """End it."""

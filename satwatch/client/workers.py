@@ -1,0 +1,57 @@
+"""The threads that answer ``submit``: started when first needed, ended with the client."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Final, TypeVar
+
+# Two, so that one batch's numbers are packed while another's answer is waited for.
+THREADS: Final = 2
+
+R = TypeVar("R")
+
+
+class Workers:
+    """A small pool that takes work even after its end: it is then done by the thread that brings it."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._threads: set[int] = set()
+        self._closed = False
+
+    def submit(self, work: Callable[[], R]) -> Future[R]:
+        """Do the work in a worker, or here once the pool or the interpreter is ending."""
+        # The pool's refusal at the interpreter's end is a RuntimeError, raised before the work begins.
+        with contextlib.suppress(RuntimeError), self._lock:
+            if not self._closed:
+                return self._started().submit(work)
+        return _done(work)
+
+    def _started(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(THREADS, "satwatch-client", initializer=self._enlist)
+        return self._pool
+
+    def _enlist(self) -> None:
+        self._threads.add(threading.get_ident())
+
+    def close(self) -> None:
+        """Finish what has been submitted and end the threads; safe from a future's callback, which runs in one."""
+        with self._lock:
+            self._closed = True
+        if self._pool is not None:
+            self._pool.shutdown(wait=threading.get_ident() not in self._threads)
+
+
+def _done(work: Callable[[], R]) -> Future[R]:
+    future: Future[R] = Future()
+    try:
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - as a worker does: what the work raises, the future raises
+        future.set_exception(error)
+    return future

@@ -1,0 +1,45 @@
+"""The names that others build on: a change here is a change of the interface, and goes into the changelog."""
+
+from __future__ import annotations
+
+import importlib
+
+import pytest
+
+PUBLIC = {
+    "satwatch": ["__version__", "connect"],
+    "satwatch.client": ["BoundsClient", "Call", "Client", "ClientStats", "FakeClient", "Microbatch", "connect"],
+    "satwatch.sat": [
+        "BatchSummary",
+        "Bracket",
+        "ClipBounds",
+        "Scores",
+        "Sketch",
+        "VersionLag",
+        "clip_bounds",
+        "diagnostics",
+        "layer_flip_rates",
+        "merge_routing",
+        "pack",
+        "quantile_reference",
+        "refine",
+        "routing_diagnostics",
+        "score_batch",
+        "summarize",
+        "surrogate",
+        "unpack",
+        "version_lag",
+    ],
+    "satwatch.server": ["RunningServer", "Settings", "load_settings", "running", "serve"],
+}
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_the_public_names_are_these(module):
+    assert sorted(importlib.import_module(module).__all__) == PUBLIC[module]
+
+
+@pytest.mark.parametrize("module", PUBLIC)
+def test_every_public_name_is_there(module):
+    loaded = importlib.import_module(module)
+    assert [name for name in loaded.__all__ if not hasattr(loaded, name)] == []

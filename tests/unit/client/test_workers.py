@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from satwatch.client.workers import THREADS, Workers
+
+
+def names():
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("satwatch-client")}
+
+
+def test_no_thread_before_the_first_work():
+    workers = Workers()
+    assert names() == set()
+    workers.close()
+
+
+def test_works_side_by_side_and_ends_its_threads():
+    workers, together = Workers(), threading.Barrier(THREADS, timeout=60)
+    futures = [workers.submit(together.wait) for _ in range(THREADS)]
+    assert sorted(future.result(60) for future in futures) == list(range(THREADS))
+    workers.close()
+    assert names() == set()
+
+
+def test_what_was_submitted_is_finished_by_close():
+    workers = Workers()
+    futures = [workers.submit(lambda i=i: i) for i in range(100)]
+    workers.close()
+    assert [future.result(0) for future in futures] == list(range(100))
+
+
+def test_after_its_end_work_is_done_by_who_brings_it():
+    workers = Workers()
+    workers.close()
+    assert workers.submit(threading.get_ident).result(0) == threading.get_ident()
+    with pytest.raises(ZeroDivisionError):
+        workers.submit(lambda: 1 // 0).result(0)
+
+
+def test_a_worker_may_close_the_pool_it_runs_in():
+    workers = Workers()
+    assert workers.submit(workers.close).result(60) is None
+    assert workers.submit(lambda: 7).result(0) == 7
