@@ -1,0 +1,5 @@
+"""``python -m satwatch``: the command line."""
+
+from satwatch.cli import main
+
+main()

@@ -1,0 +1,81 @@
+"""``satwatch check``: am I connected?"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from satwatch.cli.edge import FAILED, complain
+
+if TYPE_CHECKING:
+    import torch
+
+    from satwatch.sat import ClipBounds
+
+RUN: Final = "satwatch-check"
+TOKENS: Final = 4096
+DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
+
+
+def check(
+    address: Annotated[
+        str, typer.Argument(envvar="SATWATCH_ADDRESS", metavar="[ADDRESS]", help="HOST:PORT or unix:PATH.")
+    ] = DEFAULT_ADDRESS,
+    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the answer.")] = 5.0,
+) -> None:
+    """Send one synthetic batch to a sidecar and say whether its answer is right.
+
+    The batch belongs to a run of its own, [bold]satwatch-check[/bold]. Prints address, version, device, round trip,
+    whether the bounds equal those computed here bit for bit, and where the metrics are.
+
+    [bold]Example:[/bold] satwatch check 127.0.0.1:4820
+
+    [bold]Exit codes:[/bold] 0 connected and right, 2 not: the message says what to do.
+    """
+    import satwatch
+    from satwatch.errors import DeadlineError, UnavailableError
+    from satwatch.sat import clip_bounds
+
+    # What the client would log is said here as an error.
+    logging.getLogger("satwatch").addHandler(logging.NullHandler())
+    log_ratio = _synthetic()
+    with satwatch.connect(address, run=RUN, on_failure="raise", timeout=timeout) as client:
+        try:
+            began = time.perf_counter()
+            bounds = client.clip_bounds(log_ratio)
+            took = time.perf_counter() - began
+            info = client.server_info()
+        except (UnavailableError, DeadlineError) as error:
+            complain(f"{error}\nIs a sidecar running there? Start one with: satwatch serve --listen {address}")
+            raise typer.Exit(FAILED) from error
+    identical = _identical(bounds, clip_bounds(log_ratio))
+    typer.echo(f"address     {address}")
+    typer.echo(
+        f"version     {info.version}{'' if info.version == satwatch.__version__ else f', {satwatch.__version__} here'}"
+    )
+    typer.echo(f"device      {info.device}")
+    typer.echo(f"round trip  {took * 1e3:.1f} ms for the first batch, connecting included ({TOKENS:,} tokens)")
+    typer.echo(
+        f"bounds      {'equal those computed here, bit for bit' if identical else 'DIFFER from those computed here'}"
+    )
+    typer.echo(f"metrics     {info.metrics_url or 'off'}")
+    if not identical:
+        complain("the sidecar's bounds are wrong; do its version and this one agree?")
+        raise typer.Exit(FAILED)
+
+
+def _synthetic() -> torch.Tensor:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(TOKENS, generator=generator).pow(3) * 0.01
+
+
+def _identical(one: ClipBounds, other: ClipBounds) -> bool:
+    import torch
+
+    names = ("low", "high", "gate", "quantile_reference")
+    return all(torch.equal(getattr(one, name), getattr(other, name)) for name in names)

@@ -1,0 +1,90 @@
+"""Help that teaches, completion that knows the values, and neither waits for torch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from satwatch.cli.app import app
+
+COMMANDS = ("serve", "analyze", "demo", "check", "check-config", "bench", "version")
+
+
+def ask(*arguments: str, **env: str) -> str:
+    result = CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", **env}, prog_name="satwatch")
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def complete(line: str) -> list[str]:
+    words = line.split(" ")
+    env = {"_SATWATCH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    return ask(**env).split()
+
+
+def test_the_first_screen_lists_the_commands():
+    screen = ask("--help")
+
+    assert all(f" {command} " in screen for command in COMMANDS)
+    assert "Exit codes" in screen
+
+
+def test_no_arguments_is_wrong_use_and_shows_help():
+    result = CliRunner().invoke(app, [])
+
+    assert result.exit_code == 2
+    assert "Usage" in result.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_a_command_shows_an_example_and_its_exit_codes(command: str, flag: str):
+    screen = ask(command, flag)
+
+    assert f"Usage: satwatch {command}" in screen
+    assert f"Example: satwatch {command}" in screen
+    assert "Exit codes: 0" in screen
+    assert "[bold]" not in screen
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_completion_script_is_there(shell: str):
+    script = ask(_SATWATCH_COMPLETE=f"source_{shell}")
+
+    assert "_SATWATCH_COMPLETE" in script
+    assert f"complete_{shell}" in script
+
+
+def test_completion_knows_commands_options_and_values():
+    assert set(complete("satwatch che")) == {"check", "check-config"}
+    assert "--min-reference" in complete("satwatch analyze --min")
+    assert complete("satwatch analyze --level ") == ["token", "sequence"]
+    assert complete("satwatch demo --objective s") == ["sat", "sat-gspo"]
+    assert complete("satwatch serve --device cu") == ["cuda", "cuda:0"]
+    # Nothing of its own: the shell completes paths then.
+    assert complete("satwatch analyze te") == []
+
+
+def test_help_loads_nothing_heavy():
+    code = "import sys, satwatch.cli.app; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "typer" in loaded
+    assert not {"torch", "numpy", "grpc", "pydantic_settings", "prometheus_client", "pyarrow"} & {*loaded}
+
+
+def test_the_module_and_the_function_are_the_same_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "satwatch", "--version"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("satwatch ")
