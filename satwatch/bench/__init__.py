@@ -1,0 +1,1 @@
+"""Benchmarks: what satwatch costs, measured on the machine at hand beside what it's compared with."""

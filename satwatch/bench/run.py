@@ -1,0 +1,125 @@
+"""The whole benchmark, and its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from rich.console import Console
+from rich.table import Table
+
+from satwatch.bench.in_process import measure_in_process
+from satwatch.bench.machine import Machine, one_torch_thread, this_machine
+from satwatch.bench.round_trip import FailOpen, RoundTrip, measure_fail_open, measure_round_trips
+from satwatch.bench.selection import Selection, measure_selection, sizes
+from satwatch.bench.timing import Timing
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything that was measured; times are seconds.
+
+    Attributes:
+        machine: where.
+        selection: the exact 0.90 quantile, by method and size.
+        in_process: bounds and diagnostics of a 32k microbatch in the trainer.
+        round_trip: a 32k microbatch through a sidecar, by transport.
+        fail_open: a call while no sidecar is there.
+    """
+
+    machine: Machine
+    selection: list[Selection]
+    in_process: Mapping[str, Timing]
+    round_trip: list[RoundTrip]
+    fail_open: FailOpen
+
+
+def run_bench(
+    *, quick: bool = False, large: bool = False, on_part: Callable[[str], None] = lambda part: None
+) -> Results:
+    """Measure everything.
+
+    Args:
+        quick: few repeats and small sizes: shows that it runs, measures nothing worth quoting.
+        large: the 16M-token quantile too, which takes a while.
+        on_part: told of each part as it begins.
+
+    Raises:
+        UnavailableError: the sidecar or the bare server did not start.
+    """
+    with one_torch_thread():
+        on_part("exact quantile")
+        selection = [
+            row for tokens in sizes(quick=quick, large=large) for row in measure_selection(tokens, quick=quick)
+        ]
+        on_part("in process")
+        in_process = measure_in_process(quick=quick)
+        on_part("round trip through a sidecar")
+        round_trip = measure_round_trips(quick=quick)
+        on_part("fail open")
+        fail_open = measure_fail_open(quick=quick)
+        return Results(this_machine(), selection, in_process, round_trip, fail_open)
+
+
+def show(console: Console, results: Results) -> None:
+    """Print the tables."""
+    machine = results.machine
+    console.print(f"{machine.cpu}, {machine.cores} cores, {machine.torch_threads} torch thread")
+    console.print(", ".join(f"{name} {number}" for name, number in machine.versions.items()))
+    _part(console, "Exact 0.90 quantile, ns per element, median", _selection_table(results.selection))
+    _part(console, "In process, 32k microbatch", _timing_table(results.in_process))
+    for trip in results.round_trip:
+        heading = f"Round trip over {trip.transport}, 32k microbatch, {trip.request_bytes:,} bytes"
+        _part(console, heading, _round_trip_table(trip), _ratios(trip))
+    fail_open = results.fail_open
+    timings = {"clip_bounds, breaker open": fail_open.call, "clip_bounds in process": fail_open.local}
+    note = f"failing open adds {fail_open.overhead_seconds * 1e6:.0f} us to the bounds themselves"
+    _part(console, "No sidecar, 32k microbatch", _timing_table(timings), note)
+
+
+def _part(console: Console, heading: str, table: Table, note: str = "") -> None:
+    console.print(f"\n{heading}", style="bold")
+    console.print(table)
+    if note:
+        console.print(note)
+
+
+def _selection_table(rows: list[Selection]) -> Table:
+    table = Table("method")
+    tokens_shown = list(dict.fromkeys(row.tokens for row in rows))
+    for tokens in tokens_shown:
+        table.add_column(f"{tokens:,} tokens", justify="right")
+    table.add_column("exact")
+    for method in dict.fromkeys(row.method for row in rows):
+        mine = {row.tokens: row for row in rows if row.method == method}
+        cells = [f"{mine[tokens].nanoseconds_per_element:.2f}" if tokens in mine else "-" for tokens in tokens_shown]
+        table.add_row(method, *cells, "yes" if all(row.exact for row in mine.values()) else "no")
+    return table
+
+
+def _timing_table(timings: Mapping[str, Timing]) -> Table:
+    table = Table("")
+    for heading in ("median, ms", "p99, ms", "repeats"):
+        table.add_column(heading, justify="right")
+    for name, timing in timings.items():
+        table.add_row(name, f"{timing.median * 1e3:.3f}", f"{timing.p99 * 1e3:.3f}", f"{timing.repeats}")
+    return table
+
+
+def _round_trip_table(trip: RoundTrip) -> Table:
+    return _timing_table(
+        {
+            "sidecar": trip.sidecar,
+            "bare gRPC, echo": trip.echo,
+            "bare gRPC, upload": trip.upload,
+            "clip_bounds in process": trip.local,
+        }
+    )
+
+
+def _ratios(trip: RoundTrip) -> str:
+    ratios = (
+        f"sidecar / (echo + in process) = {trip.ratio:.2f}, aim {trip.aim}\n"
+        f"sidecar / (upload + in process) = {trip.upload_ratio:.2f}"
+    )
+    return f"{ratios}\n{trip.fallbacks} calls fell back: these numbers mean nothing" if trip.fallbacks else ratios

@@ -1,0 +1,78 @@
+"""The tables say what was measured, and when it means nothing."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+
+from satwatch.bench.machine import Machine, one_torch_thread, this_machine
+from satwatch.bench.round_trip import FailOpen, RoundTrip
+from satwatch.bench.run import Results, show
+from satwatch.bench.selection import Selection, sizes
+from satwatch.bench.timing import Timing
+from satwatch.bench.workload import log_ratios
+
+MS = Timing(median=0.001, p99=0.0025, repeats=7)
+TRIP = RoundTrip("tcp", 131_095, MS, MS, MS, MS, ratio=1.25, upload_ratio=1.5, aim=1.3, fallbacks=0)
+RESULTS = Results(
+    machine=Machine("a processor", 2, 1, {"satwatch": "0.1.0"}),
+    selection=[
+        Selection("satwatch", 32_768, 2.5, True, MS),
+        Selection("satwatch", 1_048_576, 3.5, True, MS),
+        Selection("torch.quantile", 32_768, 70.0, False, MS),
+    ],
+    in_process={"clip_bounds": MS},
+    round_trip=[TRIP],
+    fail_open=FailOpen(MS, MS, 12e-6),
+)
+
+
+def shown(results: Results) -> str:
+    output = io.StringIO()
+    show(Console(file=output, width=100), results)
+    return output.getvalue()
+
+
+def test_the_tables():
+    text = shown(RESULTS)
+    rows = [[cell.strip() for cell in line.strip("│").split("│")] for line in text.splitlines() if line[:1] == "│"]
+
+    assert "a processor, 2 cores, 1 torch thread" in text
+    assert ["satwatch", "2.50", "3.50", "yes"] in rows
+    assert ["torch.quantile", "70.00", "-", "no"] in rows
+    assert ["sidecar", "1.000", "2.500", "7"] in rows
+    assert "sidecar / (echo + in process) = 1.25, aim 1.3" in text
+    assert "failing open adds 12 us" in text
+    assert "mean nothing" not in text
+
+
+def test_fallbacks_are_said():
+    assert "3 calls fell back" in shown(replace(RESULTS, round_trip=[replace(TRIP, fallbacks=3)]))
+
+
+def test_sizes():
+    assert sizes(quick=True, large=True) == (32_768,)
+    assert sizes(quick=False, large=False) == (32_768, 2**20)
+    assert sizes(quick=False, large=True) == (32_768, 2**20, 2**24)
+
+
+def test_the_workload_has_a_heavy_tail_and_is_the_same_every_time():
+    values = log_ratios(32_768)
+
+    assert values.dtype == torch.float32
+    assert torch.equal(values, log_ratios(32_768))
+    assert float(values.abs().mean()) == pytest.approx(0.01, rel=1e-3)
+    assert float(values.abs().max()) > 20 * float(values.abs().mean())
+    assert not np.isnan(values.numpy()).any()
+
+
+def test_one_thread_meanwhile():
+    before = torch.get_num_threads()
+    with one_torch_thread():
+        assert this_machine().torch_threads == 1
+    assert torch.get_num_threads() == before
