@@ -56,6 +56,7 @@ class Ledger:
         self._lock = threading.Lock()
         self._pending = 0
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._last: dict[str, Snapshot] = {}
         self.seconds = 0.0
         self.failures = 0
@@ -80,10 +81,14 @@ class Ledger:
             return turn
 
     def enter(self, stats: RunStats, account: Account) -> None:
-        """Take an account, to be made soon."""
+        """Take an account, to be made soon: once the answer, which the caller makes next, is on its way."""
         cost = _cost(account.batch.tokens)
         with self._lock:
             self._pending += cost
+        self._loop = asyncio.get_running_loop()
+        self._loop.call_soon(self._start, cost, stats, account)
+
+    def _start(self, cost: int, stats: RunStats, account: Account) -> None:
         self._thread.submit(self._work, stats, account).add_done_callback(lambda done: self._settle(cost, done))
 
     def _work(self, stats: RunStats, account: Account) -> None:
@@ -108,16 +113,27 @@ class Ledger:
             runs: the runs.
             timeout: seconds to wait; after that, and after :meth:`close`, the accounts last read are returned.
         """
+        reading: Future[dict[str, Snapshot]] | None = None
+        deadline = time.monotonic() + timeout
         try:
+            self._wait_for_started(timeout)
             reading = self._thread.submit(lambda: {run.name: run.stats.snapshot() for run in runs})
-        except RuntimeError:  # closed
-            return self._last
-        try:
-            self._last = reading.result(timeout)
+            self._last = reading.result(max(0.0, deadline - time.monotonic()))
         except TimeoutError:
-            reading.cancel()
+            if reading is not None:
+                reading.cancel()
             logger.warning("The accounts are more than %.1f s behind; the last ones are shown.", timeout)
+        except RuntimeError:  # closed
+            pass
         return self._last
+
+    def _wait_for_started(self, timeout: float) -> None:
+        """Wait for the loop to start what was entered before; it does so in order."""
+        if self._loop is None or self._loop.is_closed():
+            return
+        started: Future[None] = Future()
+        self._loop.call_soon_threadsafe(started.set_result, None)
+        started.result(timeout)
 
     def close(self) -> None:
         """Finish what is pending, then end the thread."""
