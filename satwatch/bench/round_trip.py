@@ -35,7 +35,8 @@ class RoundTrip:
     Attributes:
         transport: tcp or unix.
         request_bytes: the size of a request.
-        sidecar: the client's clip_bounds, answered by the sidecar.
+        sidecar: the client's clip_bounds, answered by the sidecar: checked, and made into every token's bounds.
+        reply: the same request and the sidecar's reply, as bytes, without a client.
         echo: a bare gRPC server that sends the same bytes back.
         upload: a bare gRPC server that takes the same bytes and sends none.
         local: clip_bounds in process.
@@ -48,6 +49,7 @@ class RoundTrip:
     transport: str
     request_bytes: int
     sidecar: Timing
+    reply: Timing
     echo: Timing
     upload: Timing
     local: Timing
@@ -94,9 +96,15 @@ def _measure(transport: str, sidecar: str, bare: str, *, quick: bool) -> RoundTr
     log_ratio = log_ratios(MICROBATCH)
     request = BoundsRequest(run="bench", batch=TokenBatch(pack(log_ratio)), rule_only=True)
     message = wire.encode_request(request).SerializeToString()
-    with satwatch.connect(sidecar, run="bench") as client, grpc.insecure_channel(bare) as channel:
+    with (
+        satwatch.connect(sidecar, run="bench") as client,
+        grpc.insecure_channel(sidecar) as served,
+        grpc.insecure_channel(bare) as channel,
+    ):
+        client.clip_bounds(log_ratio)  # opens the run
         calls: dict[str, Callable[[], object]] = {
             "sidecar": lambda: client.clip_bounds(log_ratio),
+            "reply": _caller(served, f"/{wire.SERVICE}/ComputeBounds", message),
             "echo": _caller(channel, ECHO, message),
             "upload": _caller(channel, UPLOAD, message),
             "local": lambda: clip_bounds(log_ratio),

@@ -110,6 +110,7 @@ def _round_trip_table(trip: RoundTrip) -> Table:
     return _timing_table(
         {
             "sidecar": trip.sidecar,
+            "sidecar, reply alone": trip.reply,
             "bare gRPC, echo": trip.echo,
             "bare gRPC, upload": trip.upload,
             "clip_bounds in process": trip.local,

@@ -151,7 +151,7 @@ class Asker:
         opening = self._settings.opening
         request = BoundsRequest(
             run=opening.run,
-            batch=batch.pack(scores.layout),
+            batch=batch.pack(scores),
             incarnation=opening.incarnation,
             rank=opening.rank,
             step=batch.step,

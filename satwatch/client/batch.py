@@ -14,6 +14,7 @@ from satwatch.client.versions import BehaviorVersions, Version, Versions, read_b
 from satwatch.errors import InvalidBatchError, required
 from satwatch.sat.layout import Ints, Layout, Lengths, check_mask, lay_out, require_floats
 from satwatch.sat.packed import pack
+from satwatch.sat.scores import Scores
 from satwatch.types import UINT32_MAX, Level, PackedFloats, Routing, TokenBatch
 
 Array: TypeAlias = torch.Tensor | npt.NDArray[Any]
@@ -87,14 +88,15 @@ class Microbatch:
             behavior_versions=None if self.behavior_versions is None else self.behavior_versions.snapshot(),
         )
 
-    def pack(self, layout: Layout) -> TokenBatch:
+    def pack(self, scores: Scores) -> TokenBatch:
         """Take the active tokens, in each tensor's own dtype.
 
         Args:
-            layout: which tokens are active.
+            scores: of this batch, where its log-ratios have been taken already.
 
         Synchronises with the tensors' devices.
         """
+        layout = scores.layout
         advantage = self.advantage
         by_sequence = advantage if advantage is not None and layout.is_per_sequence(advantage) else None
 
@@ -102,7 +104,7 @@ class Microbatch:
             return None if values is None else pack(layout.take(name, values), name)
 
         return TokenBatch(
-            log_ratio=pack(layout.take("log_ratio", self.log_ratio), "log_ratio"),
+            log_ratio=pack(scores.given, "log_ratio"),
             sequence_lengths=() if layout.lengths is None else tuple(layout.lengths.tolist()),
             advantage=active("advantage", advantage if by_sequence is None else None),
             sequence_advantage=None if by_sequence is None else pack(by_sequence, "advantage"),

@@ -52,7 +52,8 @@ class Scores:
         layout: which tokens are active.
         log_ratio: the trainer's tensor, detached.
         mask: the active tokens, on the tensor's device; None: all.
-        tokens: d of the active tokens, (n,), float32 or float64.
+        given: d of the active tokens as they came, (n,), on the CPU, in the trainer's dtype.
+        tokens: the same in float32 or float64.
         units: the scores: ``tokens`` itself at token level, else one mean a sequence, float64 (S,).
     """
 
@@ -60,6 +61,7 @@ class Scores:
     layout: Layout
     log_ratio: torch.Tensor
     mask: torch.Tensor | None
+    given: torch.Tensor
     tokens: Floats
     units: Floats
 
@@ -201,10 +203,11 @@ def score_batch(
     """
     layout = lay_out(log_ratio, mask, sequence_lengths)
     dtype = torch.float64 if log_ratio.dtype == torch.float64 else torch.float32
-    tokens: Floats = layout.take("log_ratio", log_ratio).to(dtype).contiguous().numpy()
+    given = layout.take("log_ratio", log_ratio)
+    tokens: Floats = given.to(dtype).contiguous().numpy()
     units = tokens if rule.level == "token" else _sequence_means(tokens, layout.lengths)
     active = None if mask is None else check_mask(mask, log_ratio.shape)
-    return Scores(rule, layout, log_ratio.detach(), active, tokens, units)
+    return Scores(rule, layout, log_ratio.detach(), active, given, tokens, units)
 
 
 def _sequence_means(tokens: Floats, lengths: Ints | None) -> npt.NDArray[np.float64]:

@@ -18,7 +18,7 @@ from satwatch.bench.timing import Timing
 from satwatch.bench.workload import log_ratios
 
 MS = Timing(median=0.001, p99=0.0025, repeats=7)
-TRIP = RoundTrip("tcp", 131_095, MS, MS, MS, MS, ratio=1.25, upload_ratio=1.5, aim=1.3, fallbacks=0)
+TRIP = RoundTrip("tcp", 131_095, MS, MS, MS, MS, MS, ratio=1.25, upload_ratio=1.5, aim=1.3, fallbacks=0)
 RESULTS = Results(
     machine=Machine("a processor", 2, 1, {"satwatch": "0.1.0"}),
     selection=[

@@ -7,7 +7,6 @@ import torch
 from satwatch.client.batch import read_microbatch
 from satwatch.errors import InvalidBatchError
 from satwatch.sat import score_batch, unpack
-from satwatch.sat.layout import lay_out
 from satwatch.types import LayerRouting, Routing, Rule, VersionRun
 
 D = torch.tensor([[0.1, -0.2, 0.3], [0.4, 0.5, -0.6]])
@@ -17,7 +16,7 @@ MASK = torch.tensor([[True, False, True], [True, True, False]])
 def packed(log_ratio, *, level="token", **fields):
     """What would be sent, with tensors where it has bytes."""
     batch = read_microbatch(log_ratio, level, **fields)
-    sent = batch.pack(lay_out(batch.log_ratio, batch.mask, batch.sequence_lengths))
+    sent = batch.pack(score_batch(batch.log_ratio, Rule(), batch.mask, batch.sequence_lengths))
     names = ("log_ratio", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob")
     arrays = {name: getattr(sent, name) for name in names if getattr(sent, name) is not None}
     return sent, {name: unpack(values) for name, values in arrays.items()}
@@ -208,6 +207,6 @@ def test_what_is_sent_has_the_scores_of_what_came():
     rule = Rule(level="sequence")
     batch = read_microbatch(D, "sequence", mask=MASK)
     scores = score_batch(batch.log_ratio, rule, batch.mask)
-    sent = batch.pack(scores.layout)
+    sent = batch.pack(scores)
     again = score_batch(unpack(sent.log_ratio), rule, None, sent.sequence_lengths)
     assert scores.units.tolist() == again.units.tolist()
