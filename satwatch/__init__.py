@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ __all__ = ["__version__", "connect"]
 
 def __getattr__(name: str) -> object:
     # Loaded on first use, so that the generated messages import without torch.
+    if name in {"client", "errors", "sat", "types"}:
+        return import_module(f"satwatch.{name}")
     if name == "connect":
         from satwatch.client import connect
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from numbers import Real
 from typing import Final, Literal, TypeAlias, get_args
 
 from satwatch.errors import ConfigError, InvalidBatchError, required
@@ -22,8 +23,13 @@ UINT32_MAX: Final = 2**32 - 1
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a real number a setting may have: no bool, no NaN."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
+    """Tell whether a value is a real number a setting may have: no bool, no NaN, nothing that a double can't hold."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return not math.isnan(float(value))
+    except OverflowError:
+        return False
 
 
 def _inside_unit(name: str, value: object) -> None:
@@ -75,6 +81,9 @@ class Rule:
         _one_of("scope", self.scope, Scope)
         if not isinstance(self.enabled, bool):
             raise ConfigError(required("enabled", self.enabled, "True or False"))
+        for name in ("quantile", "eps_low", "eps_high", "exponent", "min_reference"):
+            # A numpy scalar is as good as a float, and no two spellings of a rule may differ.
+            object.__setattr__(self, name, float(getattr(self, name)))
 
 
 RULE_FIELDS: Final = tuple(f.name for f in fields(Rule))
@@ -217,9 +226,11 @@ class Routing:
         if not 0 <= self.flipped_tokens <= self.tokens:
             limits = f"0 to {self.tokens}, its tokens"
             raise InvalidBatchError(required("routing.flipped_tokens", self.flipped_tokens, limits))
-        indices = [layer.layer for layer in self.layers]
-        if len(set(indices)) != len(indices):
-            raise InvalidBatchError(required("routing.layers", f"layers {indices}", "each layer once"))
+        seen: set[int] = set()
+        for layer in self.layers:
+            if layer.layer in seen:
+                raise InvalidBatchError(required("routing.layers", f"layer {layer.layer} twice", "each layer once"))
+            seen.add(layer.layer)
 
 
 @dataclass(frozen=True, slots=True)

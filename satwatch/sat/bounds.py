@@ -132,15 +132,16 @@ def surrogate(
 
     Args:
         log_ratio: d, nats, (B, T) or (N,); the result is differentiable in it.
-        advantage: A, in a shape that broadcasts against log_ratio's.
+        advantage: A, in log_ratio's shape, or one a sequence: (B,), (B, 1), or with sequence_lengths (S,), (S, 1).
         bounds: the interval of every token.
-        mask: the active tokens; needed at sequence level where there is padding.
+        mask: the active tokens; None: all. Padding gives 0, and no gradient, whatever it holds.
         level: ``token``, or ``sequence``: r is then the exponential of the sequence's mean d.
-        sequence_lengths: for (N,) at sequence level: the tokens of each sequence.
+        sequence_lengths: for (N,): the tokens of each sequence; needed at sequence level.
 
     Returns:
-        The surrogate in log_ratio's shape and dtype (float64 at sequence level). A = 0 gives 0, whatever the ratio.
-        Reduce it over the active tokens as the trainer does.
+        The surrogate in log_ratio's shape, in the bounds' dtype or the advantage's, whichever is wider (float64 at
+        sequence level); half-precision ratios would undo what float32 bounds are for. A = 0 gives 0, whatever the
+        ratio. Reduce it over the active tokens as the trainer does.
 
     Raises:
         ConfigError: an unknown level.
@@ -153,13 +154,41 @@ def surrogate(
     [1.0, -1.0]
     """
     require_floats("log_ratio", log_ratio)
-    score = log_ratio
+    if bounds.low.shape != log_ratio.shape:
+        raise InvalidBatchError(required("bounds", f"shape {tuple(bounds.low.shape)}", f"{tuple(log_ratio.shape)}"))
+    active = torch.ones_like(log_ratio, dtype=torch.bool) if mask is None else check_mask(mask, log_ratio.shape)
+    gain = spread_advantage(advantage, log_ratio, sequence_lengths)
+    score = log_ratio.to(bounds.low.dtype)
     if Rule(level=level).level == "sequence":
-        active = torch.ones_like(log_ratio, dtype=torch.bool) if mask is None else check_mask(mask, log_ratio.shape)
-        score = sequence_score(log_ratio, active, sequence_lengths)
+        score = sequence_score(score, active, sequence_lengths)
     free = score.detach().exp()
-    clipped = ((advantage > 0) & (free > bounds.high)) | ((advantage < 0) & (free < bounds.low))
-    # A clipped token is a constant, and A = 0 wants no ratio at all: where the ratio overflows, leaving it out of the
-    # result alone would leave 0 * inf, a NaN, in the gradient.
-    ratio = torch.where(clipped | (advantage == 0), torch.zeros_like(score), score).exp()
-    return torch.where(clipped, torch.where(advantage > 0, bounds.high, bounds.low), ratio) * advantage
+    clipped = ((gain > 0) & (free > bounds.high)) | ((gain < 0) & (free < bounds.low))
+    # A clipped token is a constant, A = 0 wants no ratio at all, and padding may hold anything: where the ratio
+    # overflows, leaving it out of the result alone would leave 0 * inf, a NaN, in the gradient.
+    idle = (gain == 0) | ~active
+    ratio = torch.where(clipped | idle, torch.zeros_like(score), score).exp()
+    value = torch.where(clipped, torch.where(gain > 0, bounds.high, bounds.low), ratio) * gain
+    return torch.where(idle, torch.zeros_like(value), value)
+
+
+def spread_advantage(
+    advantage: torch.Tensor, log_ratio: torch.Tensor, sequence_lengths: Lengths | None
+) -> torch.Tensor:
+    """Return an advantage a token, from one a token or one a sequence.
+
+    Raises:
+        InvalidBatchError: neither shape, or no float tensor.
+    """
+    require_floats("advantage", advantage)
+    shape = log_ratio.shape
+    if advantage.shape == shape:
+        return advantage
+    lengths = None if sequence_lengths is None else check_lengths(sequence_lengths, shape)
+    sequences = shape[0] if len(shape) == 2 else 0 if lengths is None else len(lengths)
+    if tuple(advantage.shape) not in {(sequences,), (sequences, 1)}:
+        requirement = f"{tuple(shape)}, log_ratio's, or one a sequence"
+        raise InvalidBatchError(required("advantage", f"shape {tuple(advantage.shape)}", requirement))
+    if lengths is None:
+        return advantage.reshape(-1, 1).expand(shape)
+    counts = torch.from_numpy(lengths).to(advantage.device)
+    return advantage.reshape(-1).repeat_interleave(counts, output_size=shape[0])

@@ -1,7 +1,8 @@
 r"""The interval of a token, given q: eqs. 14-19 of arXiv 2607.18722.
 
 Twice: for a CPU the kernel alone, since only the gated tokens are touched there; for a device elementwise in full
-shape. Both compute in float64 and round once, so they agree bit for bit.
+shape. Both compute in float64 and round once; with the paper's exponent, 2, they agree bit for bit, with others as far
+as numpy's power agrees with torch's.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ class ClipBounds:
     quantile_reference: torch.Tensor
 
 
-def hill(ratio: npt.NDArray[np.float64], exponent: float) -> npt.NDArray[np.float64]:
-    r"""Compute the Hill kernel :math:`\psi = 1 / (1 + (u / q)^m)` of u / q (eq. 15)."""
+def hill(magnitude: npt.NDArray[np.float64], q: float, exponent: float) -> npt.NDArray[np.float64]:
+    r"""Compute the Hill kernel :math:`\psi(u; q) = 1 / (1 + (u / q)^m)` (eq. 15); 0 where the power overflows."""
     with np.errstate(over="ignore"):
+        ratio = magnitude / q
         power = np.square(ratio) if exponent == 2 else np.power(ratio, exponent)
     return 1.0 / (1.0 + power)
 

@@ -81,6 +81,8 @@ def require_floats(name: str, values: object) -> None:
         raise InvalidBatchError(required(name, type(values).__name__, "a torch.Tensor"))
     if values.dtype not in FLOATS:
         raise InvalidBatchError(required(f"{name}.dtype", values.dtype, "float64, float32, bfloat16 or float16"))
+    if values.layout != torch.strided:
+        raise InvalidBatchError(required(f"{name}.layout", values.layout, "a dense tensor"))
 
 
 def lay_out(
@@ -129,19 +131,35 @@ def check_lengths(sequence_lengths: Lengths, shape: torch.Size) -> Ints:
         raise InvalidBatchError(
             required("sequence_lengths", "lengths beside (B, T)", "none: a row is a sequence; use mask")
         )
-    given = (
-        sequence_lengths.cpu().numpy() if isinstance(sequence_lengths, torch.Tensor) else np.asarray(sequence_lengths)
-    )
-    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-        came = f"{given.dtype} of shape {given.shape}"
-        raise InvalidBatchError(required("sequence_lengths", came, "whole numbers in one dimension"))
-    lengths = given.astype(np.int64)
-    if (lengths < 0).any():
-        raise InvalidBatchError(required("sequence_lengths", f"a length of {lengths.min()}", "0 or more"))
+    given = _whole_numbers(sequence_lengths)
+    # Each one first: a sum of huge ones could wrap around to the right one.
+    for wrong, requirement in (
+        (given < 0, "0 or more"),
+        (given > shape[0], f"at most {shape[0]}, the tokens of log_ratio"),
+    ):
+        if wrong.any():
+            raise InvalidBatchError(required("sequence_lengths", f"a length of {given[wrong][0]}", requirement))
+    lengths: Ints = given.astype(np.int64)
     if lengths.sum() != shape[0]:
         came = f"{len(lengths)} lengths that sum to {lengths.sum()}"
         raise InvalidBatchError(required("sequence_lengths", came, f"a sum of {shape[0]}, the tokens of log_ratio"))
     return lengths
+
+
+def _whole_numbers(values: Lengths) -> npt.NDArray[np.integer]:
+    requirement = "whole numbers in one dimension"
+    if isinstance(values, torch.Tensor):
+        if values.dtype.is_floating_point or values.dtype.is_complex or values.layout != torch.strided:
+            raise InvalidBatchError(required("sequence_lengths", f"{values.dtype}, {values.layout}", requirement))
+        values = values.cpu().numpy()
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise InvalidBatchError(required("sequence_lengths", f"{values!r:.80}", requirement)) from error
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        came = f"{array.dtype} of shape {array.shape}"
+        raise InvalidBatchError(required("sequence_lengths", came, requirement))
+    return array
 
 
 def _active_lengths(

@@ -24,12 +24,20 @@ SERIES_MAX: Final = 1e-3
 
 
 def saturate(value: float) -> float:
-    """Return a value that overflowed as the largest double.
+    """Return a value that overflowed as the largest double, of either sign.
 
-    >>> saturate(math.inf) == LARGEST
+    >>> saturate(math.inf) == LARGEST == -saturate(-math.inf)
     True
     """
-    return min(value, LARGEST)
+    return max(-LARGEST, min(value, LARGEST))
+
+
+def total_of(values: Float64s) -> float:
+    """Sum finite doubles; where the sum overflows, it saturates with the right sign."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(values.sum())
+    # A power of two scales without rounding; infinities of both signs in a partial sum would make NaN.
+    return total if math.isfinite(total) else saturate(float((values * 2.0**-64).sum()) * 2.0**64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +104,10 @@ class Moments:
             log_mean = 2 * self.highest + math.log(self.ratio_square / n)
             chi2 = math.expm1(log_mean) if log_mean < math.log(LARGEST) else LARGEST
         return {
-            "log_ratio_mean": self.total / n,
-            "log_ratio_abs_mean": self.absolute / n,
+            "log_ratio_mean": saturate(self.total / n),
+            "log_ratio_abs_mean": saturate(self.absolute / n),
             "log_ratio_abs_max": self.farthest,
-            "kl_k1": -self.total / n,
+            "kl_k1": saturate(-self.total / n),
             "kl_k2": saturate(self.square / n / 2),
             "kl_k3": saturate(self.k3 / n),
             "tv_sampled": saturate(self.deviation / n / 2),
@@ -126,13 +134,13 @@ def take_moments(tokens: Floats) -> Moments:
         return Moments(**counts, extreme_tokens=inf_tokens)
     magnitude = np.abs(d)
     highest = float(d.max())
-    scaled = np.exp(d - highest)
     with np.errstate(over="ignore"):
+        scaled = np.exp(d - highest)
         return Moments(
             **counts,
             extreme_tokens=int(np.count_nonzero(magnitude > EXTREME)) + inf_tokens,
-            total=float(d.sum()),
-            absolute=float(magnitude.sum()),
+            total=total_of(d),
+            absolute=total_of(magnitude),
             square=float(np.square(d).sum()),
             highest=highest,
             ratio=float(scaled.sum()),

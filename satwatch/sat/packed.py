@@ -48,7 +48,7 @@ def unpack(packed: PackedFloats) -> torch.Tensor:
     dtype = DTYPES[packed.dtype]
     raw = bytearray(packed.data)
     if not raw:
-        return torch.empty(0, dtype=dtype)
+        return torch.empty(0, dtype=dtype, device="cpu")
     flat = torch.frombuffer(raw, dtype=torch.uint8)
     if sys.byteorder == "big":
         flat = flat.view(-1, dtype.itemsize).flip(1).reshape(-1)

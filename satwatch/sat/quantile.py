@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from satwatch.sat.layout import check_mask, lay_out
+from satwatch.sat.layout import check_mask, lay_out, require_floats
 from satwatch.types import Rule
 
 Floats: TypeAlias = npt.NDArray[np.float32] | npt.NDArray[np.float64]
@@ -229,9 +229,10 @@ def quantile_reference(
     9.0
     """
     Rule(quantile=quantile)
+    require_floats("log_ratio", log_ratio)
     dtype = torch.float64 if log_ratio.dtype == torch.float64 else torch.float32
     if log_ratio.device.type != "cpu":
         active = None if mask is None else check_mask(mask, log_ratio.shape)
         return select_on_device(log_ratio.to(dtype), active, quantile).to(dtype)
     values = lay_out(log_ratio, mask).take("log_ratio", log_ratio).to(dtype).contiguous().numpy()
-    return torch.tensor(smallest(values, quantile), dtype=dtype)
+    return torch.tensor(smallest(values, quantile), dtype=dtype, device="cpu")

@@ -117,7 +117,7 @@ class Scores:
             return Gated(np.empty(0, np.int64), np.empty(0))
         index = np.flatnonzero(np.abs(self.units) > floor_to(q, self.units.dtype))
         magnitudes = np.abs(self.units[index]).astype(np.float64, copy=False)
-        return Gated(index, hill(magnitudes / q, self.rule.exponent))
+        return Gated(index, hill(magnitudes, q, self.rule.exponent))
 
     def _to_tokens(self, gated: Gated) -> Gated:
         weights = self.weights
@@ -168,9 +168,10 @@ class Scores:
     def _scatter(self, q: float) -> ClipBounds:
         """Fill in the nominal interval and touch the gated tokens only: on a CPU temporaries cost most."""
         dtype, rule = self.dtype, self.rule
-        low = torch.full(self.layout.shape, 1.0 - rule.eps_low, dtype=dtype)
-        high = torch.full(self.layout.shape, 1.0 + rule.eps_high, dtype=dtype)
-        gate = torch.zeros(self.layout.shape, dtype=torch.bool)
+        # Told where to live: a trainer may have set torch's default device.
+        low = torch.full(self.layout.shape, 1.0 - rule.eps_low, dtype=dtype, device="cpu")
+        high = torch.full(self.layout.shape, 1.0 + rule.eps_high, dtype=dtype, device="cpu")
+        gate = torch.zeros(self.layout.shape, dtype=torch.bool, device="cpu")
         gated_low, gated_high = self.gated(q)
         for bound, gated, sign, radius in (
             (low, gated_low, -1.0, rule.eps_low),
@@ -179,7 +180,7 @@ class Scores:
             positions = gated.index if self.layout.positions is None else self.layout.positions[gated.index]
             bound.numpy().reshape(-1)[positions] = 1.0 + sign * (radius * gated.factor)
             gate.numpy().reshape(-1)[positions] = True
-        return ClipBounds(low, high, gate, torch.tensor(q, dtype=dtype))
+        return ClipBounds(low, high, gate, torch.tensor(q, dtype=dtype, device="cpu"))
 
 
 def score_batch(
@@ -217,8 +218,13 @@ def _sequence_means(tokens: Floats, lengths: Ints | None) -> npt.NDArray[np.floa
         )
     means = np.full(len(lengths), np.nan)
     present = lengths > 0
-    starts = (np.cumsum(lengths) - lengths)[present]
-    if len(starts):
+    if present.any():
+        starts = (np.cumsum(lengths) - lengths)[present]
+        exact = tokens.astype(np.float64)
         with np.errstate(invalid="ignore", over="ignore"):
-            means[present] = np.add.reduceat(tokens.astype(np.float64), starts) / lengths[present]
+            means[present] = np.add.reduceat(exact, starts) / lengths[present]
+            if np.isinf(means).any():
+                # Perhaps the sum overflowed and the mean does not; a power of two scales without rounding.
+                scaled = np.add.reduceat(exact * 2.0**-64, starts) / lengths[present] * 2.0**64
+                means[present] = np.where(np.isinf(means[present]), scaled, means[present])
     return means

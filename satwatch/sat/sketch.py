@@ -21,6 +21,7 @@ from satwatch.sat.quantile import CHUNK, Floats, rank
 from satwatch.types import Rule
 
 INFINITY_CODE: Final = 0x7F80
+NAN_CODE: Final = 0x7FC0
 MAGNITUDE: Final = 0x7FFF
 
 
@@ -36,7 +37,11 @@ def encode(values: Floats) -> npt.NDArray[np.uint16]:
         # Rounding to nearest may have left the bucket upwards; truncation never does.
         outside = np.flatnonzero(np.abs(narrow) > np.abs(values))
         narrow[outside] = np.nextafter(narrow[outside], np.float32(0))
-    return (narrow.view(np.uint32) >> 16).astype(np.uint16)
+    codes = (narrow.view(np.uint32) >> 16).astype(np.uint16)
+    missing = np.isnan(narrow)
+    if missing.any():
+        codes[missing] = NAN_CODE  # a NaN whose payload is in the lower bits alone would read as infinity
+    return codes
 
 
 def decode(code: int) -> float:

@@ -154,7 +154,7 @@ def _gate_sums(scores: Scores, q: float) -> GateSums:
         radius_high=rule.eps_high * (n - float((1.0 - high.factor).sum())),
         contraction_min=float(factors.min()) if len(factors) else 1.0,
         tail_tokens=len(finite),
-        tail_log=float(np.log(finite / q).sum()),
+        tail_log=float(np.log(finite).sum()) - len(finite) * (math.log(q) if len(finite) else 0.0),
     )
 
 

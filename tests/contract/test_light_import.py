@@ -76,3 +76,9 @@ def test_the_package_itself_loads_neither_torch_nor_grpc() -> None:
 def test_types_and_errors_load_the_standard_library_only() -> None:
     loaded = {name.partition(".")[0] for name in loaded_by("import satwatch.types, satwatch.errors")}
     assert loaded - sys.stdlib_module_names == {"satwatch"}
+
+
+def test_subpackages_are_there_without_importing_them_by_name():
+    code = "import satwatch; print(satwatch.sat.clip_bounds.__name__, satwatch.client.connect.__name__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["clip_bounds", "connect"]

@@ -33,6 +33,23 @@ def test_rank_is_the_least_k(n, alpha):
     assert rank(n, alpha) == least_rank(n, alpha)
 
 
+@pytest.mark.parametrize("n", [3, 399, 1000, 12_345])
+def test_rank_just_beside_a_share(n):
+    for k in (1, n // 2, n - 1):
+        assert rank(n, k / n) == least_rank(n, k / n)
+        assert rank(n, math.nextafter(k / n, 1)) == least_rank(n, math.nextafter(k / n, 1)) == k + 1
+        if k > 1:
+            assert rank(n, math.nextafter(k / n, 0)) == k
+
+
+def test_a_bracket_that_misses_finds_nothing():
+    values = np.arange(1.0, 11.0)
+    bits = values.view(np.int64).tolist()
+    assert quantile._select_between(values, 0.5, bits[4], bits[6]) == 5.0
+    assert quantile._select_between(values, 0.5, bits[5], bits[6]) is None
+    assert quantile._select_between(values, 0.5, bits[1], bits[3]) is None
+
+
 @given(st.integers(1, 2**53), quantiles)
 def test_rank_for_large_n_is_where_the_division_first_reaches_alpha(n, alpha):
     k = rank(n, alpha)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satwatch.sat import Sketch, refine
-from satwatch.sat.sketch import MAGNITUDE, decode, encode
+from satwatch.sat.sketch import INFINITY_CODE, MAGNITUDE, decode, encode
 from tests.property.strategies import anything, quantiles
 from tests.property.test_quantile import same, sorted_answer
 
@@ -89,6 +89,8 @@ def test_tail_share_is_between_the_shares_at_the_buckets_edges(values, threshold
 
 @given(tokens)
 def test_nan_has_no_code(values):
+    low_payload = np.array([0x7F800001, 0xFF800001, 0x7FC00000], np.uint32).view(np.float32)
+    assert (encode(low_payload) & MAGNITUDE > INFINITY_CODE).all()
     sketch = Sketch.build(values)
     assert sketch.counts.sum() == len(values) - sketch.moments.nan_tokens
     assert ((sketch.codes & MAGNITUDE) <= 0x7F80).all()

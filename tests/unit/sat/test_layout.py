@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 import torch
 
 from satwatch.errors import ConfigError, InvalidBatchError
-from satwatch.sat import clip_bounds, quantile_reference, surrogate
+from satwatch.sat import clip_bounds, diagnostics, pack, quantile_reference, surrogate, unpack
 from satwatch.sat.layout import lay_out
+from satwatch.types import Rule
 
 FLAT = torch.zeros(6)
 ROWS = torch.zeros(2, 3)
@@ -31,6 +35,16 @@ BATCHES = {
         {"sequence_lengths": [7, -1]},
         "sequence_lengths: got a length of -1, required 0 or more",
     ),
+    "lengths whose int64 sum wraps around to 6": (
+        FLAT,
+        {"sequence_lengths": [2**62] * 4 + [6]},
+        "sequence_lengths: got a length of 4611686018427387904, required at most 6",
+    ),
+    "unsigned lengths above int64": (FLAT, {"sequence_lengths": np.array([2**64 - 1], np.uint64)}, "at most 6"),
+    "lengths of lists": (FLAT, {"sequence_lengths": [[1], [2, 3]]}, "sequence_lengths: got .*, required whole numbers"),
+    "half-precision lengths": (FLAT, {"sequence_lengths": torch.tensor([6.0]).bfloat16()}, "got torch.bfloat16"),
+    "one length": (FLAT, {"sequence_lengths": 6}, "sequence_lengths: got int64 of shape"),
+    "a sparse tensor": (FLAT.to_sparse(), {}, "log_ratio.layout: got torch.sparse_coo, required a dense tensor"),
     "fractional lengths": (FLAT, {"sequence_lengths": [2.5, 3.5]}, "sequence_lengths: got float64"),
     "lengths in two dimensions": (
         FLAT,
@@ -46,10 +60,10 @@ BATCHES = {
 }
 
 SETTINGS = {
-    "quantile": [0, 1, -0.1, 1.5, float("nan"), "0.9", True, None],
+    "quantile": [0, 1, -0.1, 1.5, float("nan"), "0.9", True, None, 10**400],
     "eps_low": [0, 1, -0.2, float("inf"), None],
     "eps_high": [0, 1.0, 2, float("nan")],
-    "exponent": [0, -1, float("inf"), "2"],
+    "exponent": [0, -1, float("inf"), "2", 10**400],
     "min_reference": [-1e-9, float("inf"), float("nan")],
     "level": ["tokens", None, ""],
     "enabled": [1, None, "yes"],
@@ -72,6 +86,8 @@ def test_a_setting_outside_its_range_is_refused(field, value):
 def test_the_other_entrances_refuse_too():
     with pytest.raises(ConfigError, match="quantile"):
         quantile_reference(FLAT, 1.0)
+    with pytest.raises(InvalidBatchError, match="log_ratio: got list"):
+        quantile_reference([1.0])
     with pytest.raises(InvalidBatchError, match="mask"):
         quantile_reference(FLAT, 0.9, mask=torch.ones(2))
     with pytest.raises(ConfigError, match="level"):
@@ -97,6 +113,37 @@ def test_a_mask_of_any_dtype(dtype):
 def test_a_view_with_strides_and_a_gradient():
     d = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), requires_grad=True).t()
     assert torch.equal(clip_bounds(d).low, clip_bounds(d.detach().clone()).low)
+
+
+def test_the_trainers_default_device_is_not_this_ones():
+    d = torch.randn(4, 50, generator=torch.Generator().manual_seed(1))
+    mask = d > -1
+    with torch.device("meta"):
+        token = clip_bounds(d, mask=mask)
+        sequence = clip_bounds(d, mask=mask, level="sequence")
+        q = quantile_reference(d, mask=mask)
+        found = diagnostics(d, token, mask=mask, advantage=d[:, 0])
+        again = unpack(pack(d))
+    for bounds, level in ((token, "token"), (sequence, "sequence")):
+        want = clip_bounds(d, mask=mask, level=level)
+        assert torch.equal(bounds.low, want.low)
+        assert torch.equal(bounds.high, want.high)
+    assert q == quantile_reference(d, mask=mask)
+    assert found == diagnostics(d, mask=mask, advantage=d[:, 0])
+    assert torch.equal(again, d.reshape(-1))
+
+
+def test_a_denormal_reference_overflows_quietly():
+    d = torch.tensor([5e-324] * 9 + [1e300], dtype=torch.float64)
+    bounds = clip_bounds(d)
+    assert bounds.high.tolist() == [1.2] * 9 + [1.0]
+    assert math.isfinite(diagnostics(d)["tail_index"])
+
+
+def test_numpy_scalars_are_numbers():
+    rule = Rule(quantile=np.float32(0.5), eps_low=np.float64(0.1), exponent=np.int64(2))
+    assert rule == Rule(quantile=0.5, eps_low=0.1, exponent=2.0)
+    assert type(rule.quantile) is type(rule.exponent) is float
 
 
 def test_zero_tokens():

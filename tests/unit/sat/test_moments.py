@@ -70,6 +70,16 @@ def test_ratios_beyond_doubles_saturate(d):
     assert moments.extreme_tokens == 1
 
 
+def test_sums_that_overflow_saturate():
+    found = take_moments(np.array([1e308, 1e308, 0.0])).diagnostics()
+    assert found["log_ratio_mean"] == found["log_ratio_abs_mean"] == -found["kl_k1"] == LARGEST / 3
+    assert take_moments(np.array([1.7e308, 1.7e308, -1.7e308, -1.7e308])).diagnostics()["log_ratio_mean"] == 0.0
+
+
+def test_extreme_is_strictly_beyond_twenty():
+    assert take_moments(np.array([20.0, -20.0, np.nextafter(20.0, 21.0)])).extreme_tokens == 1
+
+
 @pytest.mark.parametrize("d", [-400.0, -1e4, -1e300])
 def test_vanishing_ratios_keep_their_ess(d):
     found = take_moments(np.array([d, d])).diagnostics()

@@ -46,6 +46,13 @@ def test_gate_sums_add_up_over_batches():
     assert merged["contraction_min"] == min(a["contraction_min"], b["contraction_min"])
 
 
+def test_the_tail_index_leaves_infinite_scores_out():
+    d = torch.tensor([0.1] * 17 + [0.2, math.inf, -math.inf], dtype=torch.float64)
+    found = diagnostics(d, quantile=0.8)
+    assert found["gate_rate"] == 3 / 20
+    assert found["tail_index"] == pytest.approx(math.log(2))
+
+
 def test_clip_fractions_only_cover_batches_that_came_with_advantages():
     d = torch.tensor([0.5] * 10, dtype=torch.float64)
     both = summary_of(d, torch.ones(10)).merge(summary_of(d))
