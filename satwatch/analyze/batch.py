@@ -95,21 +95,23 @@ def recorded_batch(fields: Fields, *, ignore_unknown: bool = False) -> RecordedB
 def _refuse_unknown(names: Set[str]) -> None:
     for name in sorted(names - {*FIELD_NAMES}):
         near = difflib.get_close_matches(name, FIELD_NAMES, n=1)
-        meant = f"{near[0]} (did you mean it?)" if near else f"one of {', '.join(FIELD_NAMES)}"
-        raise InvalidBatchError(required(name, "an unknown field", meant))
+        meant = f"did you mean {near[0]}?" if near else f"known are {', '.join(FIELD_NAMES)}"
+        unknown = f"{name}: no such field; {meant}"
+        raise InvalidBatchError(unknown)
 
 
 def _log_ratio(given: Fields) -> torch.Tensor:
     values = floats("log_ratio", given["log_ratio"]) if "log_ratio" in given else _difference(given)
     if "log_ratio" in given and "policy_logprob" in given:
-        raise InvalidBatchError(required("log_ratio", "log_ratio and policy_logprob", "one of the two"))
+        raise InvalidBatchError(required("log_ratio", "policy_logprob beside it", "one of the two"))
     return values.to(DTYPES[dtype_name(given["dtype"])]) if "dtype" in given else values
 
 
 def _difference(given: Fields) -> torch.Tensor:
     """Return policy_logprob - behavior_logprob, in float64 if either is, else in float32."""
     if not {"policy_logprob", "behavior_logprob"} <= given.keys():
-        raise InvalidBatchError(required("log_ratio", "nothing", "log-ratios, or policy_logprob and behavior_logprob"))
+        missing = "log_ratio: missing; a batch has log_ratio, or policy_logprob and behavior_logprob"
+        raise InvalidBatchError(missing)
     policy, behavior = (floats(name, given[name]) for name in ("policy_logprob", "behavior_logprob"))
     if policy.shape != behavior.shape:
         came = f"shape {tuple(behavior.shape)}"

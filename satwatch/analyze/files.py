@@ -10,7 +10,7 @@ from typing import Any
 from satwatch.analyze.analysis import Analysis, analyze_batch
 from satwatch.analyze.batch import recorded_batch
 from satwatch.analyze.sources import Entry, entries
-from satwatch.errors import SatwatchError
+from satwatch.errors import InvalidBatchError, SatwatchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +65,13 @@ def analyze_files(
                 yield Outcome(path, batch, entry.where, _result(entry, overrides or {}, ignore_unknown))
         except SatwatchError as error:
             yield Outcome(path, batch, "", error)
+        except Exception as error:  # noqa: BLE001 - the readers' edge: a damaged file fails in its library's own ways
+            yield Outcome(path, batch, "", _unreadable(error))
+
+
+def _unreadable(error: Exception) -> InvalidBatchError:
+    reason = str(error).partition("\n")[0][:200]
+    return InvalidBatchError(f"can't be read ({type(error).__name__}{f': {reason}' if reason else ''})")
 
 
 def _result(entry: Entry, overrides: Mapping[str, Any], ignore_unknown: bool) -> Analysis | SatwatchError:
@@ -72,3 +79,5 @@ def _result(entry: Entry, overrides: Mapping[str, Any], ignore_unknown: bool) ->
         return analyze_batch(recorded_batch(entry.load(), ignore_unknown=ignore_unknown), overrides)
     except SatwatchError as error:
         return error
+    except Exception as error:  # noqa: BLE001 - the readers' edge: what a file holds is nobody's promise
+        return _unreadable(error)

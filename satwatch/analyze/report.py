@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import numpy as np
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from satwatch.analyze.analysis import Analysis, lag_diagnostics
 from satwatch.analyze.bars import draw
 from satwatch.analyze.histogram import Histogram
-from satwatch.analyze.marks import MARKS
+from satwatch.analyze.marks import Mark, marks_of
 from satwatch.sat import BatchSummary, VersionLag
 from satwatch.types import Rule
 
@@ -24,15 +23,15 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "tokens": "active tokens",
         "nan_tokens": "NaN tokens",
         "inf_tokens": "infinite tokens",
-        "extreme_tokens": "tokens of |d| > 20",
+        "extreme_tokens": "|d| above 20",
     },
     "mismatch": {
         "log_ratio_mean": "mean d",
         "log_ratio_abs_mean": "mean |d|",
-        "log_ratio_abs_q0.5": "|d| 0.5 quantile",
-        "log_ratio_abs_q0.9": "|d| 0.9 quantile",
-        "log_ratio_abs_q0.99": "|d| 0.99 quantile",
-        "log_ratio_abs_q0.999": "|d| 0.999 quantile",
+        "log_ratio_abs_q0.5": "|d| q0.5",
+        "log_ratio_abs_q0.9": "|d| q0.9",
+        "log_ratio_abs_q0.99": "|d| q0.99",
+        "log_ratio_abs_q0.999": "|d| q0.999",
         "log_ratio_abs_max": "|d| max",
     },
     "divergence": {
@@ -45,37 +44,35 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "ratio_max": "ratio max",
     },
     "versions": {
-        "version_lag_mean": "version lag, mean",
-        "version_lag_max": "version lag, oldest",
-        "version_coverage_ratio": "share of known lag",
-        "negative_lag_tokens": "tokens of negative lag",
+        "version_lag_mean": "mean lag",
+        "version_lag_max": "oldest lag",
+        "version_coverage_ratio": "share known",
+        "negative_lag_tokens": "negative lag",
     },
     "rule": {
         "quantile_reference": "q",
         "gate_rate": "gate rate",
         "tail_index": "tail index",
-        "clip_radius_low_mean": "lower radius, mean",
-        "clip_radius_high_mean": "upper radius, mean",
-        "contraction_min": "smallest factor c",
+        "clip_radius_low_mean": "lower radius",
+        "clip_radius_high_mean": "upper radius",
+        "contraction_min": "smallest c",
         "clip_fraction_ppo": "clipped by PPO",
         "clip_fraction": "clipped by SAT",
-        "intercepted_fraction": "clipped by SAT alone",
+        "intercepted_fraction": "only SAT clips",
     },
 }
 STYLES: Final = {"usual": "", "watch": "yellow", "suspect": "bold red"}
-# What a row of a list of batches shows: column width, heading, diagnostic.
+# What a row of a list of batches shows: column width, heading, diagnostic. With the name: 79 characters.
 COLUMNS: Final = (
-    (10, "tokens", "tokens"),
+    (11, "tokens", "tokens"),
     (6, "NaN", "nan_tokens"),
     (6, "inf", "inf_tokens"),
     (10, "q", "quantile_reference"),
     (8, "gate", "gate_rate"),
     (10, "mean |d|", "log_ratio_abs_mean"),
-    (10, "q0.99", "log_ratio_abs_q0.99"),
     (8, "ESS", "ess_ratio"),
-    (10, "ratio max", "ratio_max"),
 )
-NAME_WIDTH: Final = 28
+NAME_WIDTH: Final = 20
 
 
 class Report:
@@ -120,15 +117,16 @@ class Report:
         diagnostics = {**self._summary.diagnostics(), **lag_diagnostics(self._lag)}
         if self._first is not None:
             name, analysis = self._first
-            title = f"{name}   {_rule_in_words(analysis.rule)}"
+            title = f"{name}\n{_rule_in_words(analysis.rule)}"
         else:
             title = f"\nall {self._batches} batches"
             # Each batch had a q of its own: the histogram shows how far they lie apart.
             diagnostics.pop("quantile_reference", None)
-        self._console.print(Text(title, style="bold"))
-        self._console.print(_table(diagnostics))
+        self._console.print(Text(title, style="bold"), soft_wrap=True)
+        for line in _lines(diagnostics):
+            self._console.print(line, soft_wrap=True)
         block = "#" if self._console.options.ascii_only else "█"
-        self._console.print(draw(self._histogram, self._references, block))
+        self._console.print(draw(self._histogram, self._references, block), soft_wrap=True)
 
 
 def _rule_in_words(rule: Rule) -> str:
@@ -139,26 +137,32 @@ def _rule_in_words(rule: Rule) -> str:
     return words if rule.enabled else f"{words}, SAT off"
 
 
-def _table(diagnostics: Mapping[str, float]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="dim")
-    for heading, align in (("", "left"), ("", "left"), ("value", "right"), ("", "left"), ("usual", "left")):
-        table.add_column(heading, justify=align, style="" if heading == "value" else "dim")  # type: ignore[arg-type]
+def _lines(diagnostics: Mapping[str, float]) -> Iterator[Text]:
+    """Write one diagnostic a line, with its mark; lines, since a table too wide for its console loses digits."""
+    yield Text(f"{'':<40} {'value':>11}         {'usual':<8} suspect", style="dim")
+    marks = marks_of(diagnostics)
     for group, names in GROUPS.items():
         present = [name for name in names if name in diagnostics]
+        if present:
+            yield Text(group, style="dim")
         for name in present:
-            mark = MARKS.get(name)
-            band = mark.band(diagnostics[name]) if mark else "usual"
-            value, flag = Text(_shown(diagnostics[name])), Text("" if band == "usual" else band)
-            value.stylize(STYLES[band])
-            flag.stylize(STYLES[band])
-            table.add_row(group if name == present[0] else "", names[name], value, flag, mark.note if mark else "")
-    return table
+            yield _line(names[name], name, diagnostics[name], marks.get(name))
 
 
-def _shown(value: float) -> str:
+def _line(label: str, name: str, value: float, mark: Mark | None) -> Text:
+    band = mark.band(value) if mark else "usual"
+    line = Text(f"  {label:<15} {name:<22} ").append(f"{_shown(value):>11}", style=STYLES[band])
+    if mark:
+        line.append(f" {'' if band == 'usual' else band:<7}", style=STYLES[band])
+        line.append(f" {mark.usual_range:<8} {mark.suspect_range}", style="dim")
+    line.rstrip()
+    return line
+
+
+def _shown(value: float, digits: int = 4) -> str:
     if isinstance(value, int) or (math.isfinite(value) and value == int(value) and 1 <= abs(value) < 1e9):
         return f"{int(value):,}"
-    return f"{value:.4g}"
+    return f"{value:.{digits}g}"
 
 
 def _heading() -> Text:
@@ -167,11 +171,12 @@ def _heading() -> Text:
 
 
 def _row(name: str, analysis: Analysis) -> Text:
-    diagnostics = analysis.diagnostics
+    diagnostics = {**analysis.diagnostics, **lag_diagnostics(analysis.version_lag)}
+    marks = marks_of(diagnostics)
     row = Text(f"{name if len(name) < NAME_WIDTH else '..' + name[3 - NAME_WIDTH :]:<{NAME_WIDTH}}")
     for width, _, key in COLUMNS:
         value = diagnostics.get(key)
-        mark = MARKS.get(key)
+        mark = marks.get(key)
         style = STYLES[mark.band(value)] if mark and value is not None else ""
-        row.append(f"{'-' if value is None else _shown(value):>{width}}", style=style)
+        row.append(f"{'-' if value is None else _shown(value, digits=3):>{width}}", style=style)
     return row

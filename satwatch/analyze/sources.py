@@ -52,20 +52,24 @@ def entries(path: Path) -> Iterator[Entry]:
     """
     reader = READERS.get(".jsonl" if path == STDIN else path.suffix.lower())
     if reader is None:
-        came = f"the extension {path.suffix!r}" if path.suffix else "no extension"
-        raise InvalidBatchError(required("format", came, f"one of {', '.join(READERS)}"))
+        what = f"unknown extension {path.suffix}" if path.suffix else "no extension"
+        raise InvalidBatchError(_fault(f"{what}; known are {', '.join(READERS)}"))
     if path != STDIN and not path.is_file():
-        came = "a folder" if path.is_dir() else "no such file"
-        raise InvalidBatchError(required("file", came, "a readable file"))
+        raise InvalidBatchError(_fault("a folder, no file" if path.is_dir() else "no such file"))
     found = False
     try:
         for entry in reader(path):
             found = True
             yield entry
     except OSError as error:
-        raise InvalidBatchError(required("file", error.strerror or error, "a readable file")) from error
+        raise InvalidBatchError(_fault("can't be read", error.strerror or error)) from error
     if not found:
-        raise InvalidBatchError(required("file", "no batch", "one batch or more"))
+        raise InvalidBatchError(_fault("holds no batch"))
+
+
+def _fault(what: str, detail: object = "") -> str:
+    """Say what is wrong with a file, in plain words; the file's name comes before it, from whoever shows it."""
+    return f"{what}: {detail}" if detail else what
 
 
 def _json(path: Path) -> Iterator[Entry]:
@@ -90,7 +94,7 @@ def _jsonl(path: Path) -> Iterator[Entry]:
 def _json_lines(lines: Iterable[bytes]) -> Iterator[Entry]:
     for number, line in enumerate(lines, start=1):
         if not line.isspace():
-            yield Entry(f"line {number}", lambda line=line: _object(_parse(line)))  # type: ignore[misc]
+            yield Entry(f"line {number}", lambda line=line: _object(_parse(line.rstrip())))  # type: ignore[misc]
 
 
 def _parse(text: bytes) -> object:
@@ -98,13 +102,11 @@ def _parse(text: bytes) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno}, column {error.colno}" if error.lineno > 1 else f"column {error.colno}"
-        raise InvalidBatchError(
-            required("JSON", f"{error.msg[0].lower()}{error.msg[1:]} at {at}", "valid JSON")
-        ) from error
+        raise InvalidBatchError(_fault("no JSON", f"{error.msg[0].lower()}{error.msg[1:]} at {at}")) from error
     except UnicodeDecodeError as error:
-        raise InvalidBatchError(required("JSON", f"byte {error.object[error.start]:#04x}", "UTF-8 text")) from error
+        raise InvalidBatchError(_fault("no JSON", f"byte {error.object[error.start]:#04x} is not UTF-8")) from error
     except RecursionError as error:
-        raise InvalidBatchError(required("JSON", "arrays nested without end", "an object of arrays")) from error
+        raise InvalidBatchError(_fault("JSON nested too deep")) from error
 
 
 def _object(value: object) -> Fields:
@@ -121,13 +123,13 @@ def _npz(path: Path) -> Iterator[Entry]:
 
 def _npz_fields(path: Path) -> Fields:
     if not zipfile.is_zipfile(path):
-        raise InvalidBatchError(required("file", "no archive, or one cut short", "an NPZ archive of plain arrays"))
+        raise InvalidBatchError(_fault("no NPZ archive, or one cut short"))
     try:
         # Pickles run code when they're read; a recorded batch needs none.
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, OSError) as error:
-        raise InvalidBatchError(required("file", f"damage ({error})", "an NPZ archive of plain arrays")) from error
+        raise InvalidBatchError(_fault("damaged, or more than plain arrays", error)) from error
 
 
 def _parquet(path: Path) -> Iterator[Entry]:
@@ -142,7 +144,7 @@ def _parquet(path: Path) -> Iterator[Entry]:
                     yield Entry(f"row {row}", partial(_row_fields, block, index))
                     row += 1
     except (pa.ArrowException, OSError) as error:
-        raise InvalidBatchError(required("file", f"damage ({error})", "a Parquet file, one row a batch")) from error
+        raise InvalidBatchError(_fault("damaged, or no Parquet file", error)) from error
 
 
 def _row_fields(block: pa.RecordBatch, row: int) -> Fields:
@@ -175,7 +177,7 @@ def _safetensors_fields(path: Path) -> Fields:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             return {**_metadata(file.metadata() or {}), **tensors}
     except SafetensorError as error:
-        raise InvalidBatchError(required("file", f"damage ({error})", "a safetensors file")) from error
+        raise InvalidBatchError(_fault("damaged, or no safetensors file", error)) from error
 
 
 def _metadata(metadata: Mapping[str, str]) -> dict[str, object]:

@@ -6,6 +6,7 @@ integer array where log-ratios belong is refused, with the field's name and the 
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Final, cast
 
@@ -95,16 +96,16 @@ def dtype_name(raw: object) -> DTypeName:
 def described(value: object) -> str:
     """Say what a value is in a few words, whatever its size.
 
-    >>> described([1, 2, 3]), described(None), described("0.5x")
-    ('a list', 'null', "'0.5x'")
+    >>> described([1, 2, 3]), described({}), described(None), described(True), described("0.5x")
+    ('a list', 'an object', 'null', 'true', '"0.5x"')
     """
-    if value is None:
-        return "null"
-    if isinstance(value, list | tuple | dict):
-        return f"a {type(value).__name__}"
-    if isinstance(value, np.ndarray):
-        return f"an array of {value.dtype} in shape {value.shape}"
-    text = repr(value)
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, dict):
+        return "an object"
+    if isinstance(value, np.ndarray | torch.Tensor):
+        return f"an array of shape {list(value.shape)}"
+    text = json.dumps(value, default=str, ensure_ascii=False)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 

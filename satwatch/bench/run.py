@@ -66,7 +66,7 @@ def show(console: Console, results: Results) -> None:
     machine = results.machine
     console.print(f"{machine.cpu}, {machine.cores} cores, {machine.torch_threads} torch thread")
     console.print(", ".join(f"{name} {number}" for name, number in machine.versions.items()))
-    _part(console, "Exact 0.90 quantile, ns per element, median", _selection_table(results.selection))
+    _part(console, "Exact 0.90 quantile, ns per element, median, by tokens", _selection_table(results.selection))
     _part(console, "In process, 32k microbatch", _timing_table(results.in_process))
     for trip in results.round_trip:
         heading = f"Round trip over {trip.transport}, 32k microbatch, {trip.request_bytes:,} bytes"
@@ -88,7 +88,7 @@ def _selection_table(rows: list[Selection]) -> Table:
     table = Table("method")
     tokens_shown = list(dict.fromkeys(row.tokens for row in rows))
     for tokens in tokens_shown:
-        table.add_column(f"{tokens:,} tokens", justify="right")
+        table.add_column(f"{tokens:,}", justify="right")
     table.add_column("exact")
     for method in dict.fromkeys(row.method for row in rows):
         mine = {row.tokens: row for row in rows if row.method == method}

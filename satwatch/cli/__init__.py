@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import sys
 
+from satwatch.cli.extras import advice, brings
+from satwatch.cli.output import guard_output
+
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line, or say what to install when the ``cli`` extra is missing."""
+    guard_output()
     try:
         from satwatch.cli.app import app
     except ModuleNotFoundError as error:
-        if error.name not in {"typer", "rich"}:
+        if not brings((error.name or "").partition(".")[0]):
             raise
-        sys.stderr.write(f"satwatch: the command line needs {error.name}; pip install 'satwatch[cli]' brings it\n")
+        command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+        sys.stderr.write(f"satwatch: {advice(command)}\n")
         sys.exit(2)
-    app(prog_name="satwatch")
+    try:
+        app(prog_name="satwatch")
+    finally:
+        sys.stdout.flush()  # here a closed pipe still becomes an exit code; at the interpreter's exit it can't

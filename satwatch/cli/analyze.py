@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from satwatch.cli.edge import FAILED, complain
+from satwatch.cli.numbers import number
 from satwatch.errors import SatwatchError
 
 if TYPE_CHECKING:
@@ -29,12 +30,25 @@ def analyze(
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a batch, one batch a line.")] = False,
-    quantile: Annotated[float | None, typer.Option(help="alpha, where the tail begins, inside (0, 1).")] = None,
-    eps_low: Annotated[float | None, typer.Option(help="PPO's lower radius, inside (0, 1).")] = None,
-    eps_high: Annotated[float | None, typer.Option(help="PPO's upper radius, inside (0, 1).")] = None,
-    exponent: Annotated[float | None, typer.Option(help="The Hill kernel's exponent, above 0.")] = None,
-    level: Annotated[Literal["token", "sequence"] | None, typer.Option(help="What a score is taken over.")] = None,
-    min_reference: Annotated[float | None, typer.Option(help="q is at least this; 1e-3 ignores float noise.")] = None,
+    quantile: Annotated[
+        float | None, typer.Option(metavar="X", parser=number, help="Alpha, where the tail begins, inside (0, 1).")
+    ] = None,
+    eps_low: Annotated[
+        float | None, typer.Option(metavar="X", parser=number, help="PPO's lower radius, inside (0, 1).")
+    ] = None,
+    eps_high: Annotated[
+        float | None, typer.Option(metavar="X", parser=number, help="PPO's upper radius, inside (0, 1).")
+    ] = None,
+    exponent: Annotated[
+        float | None, typer.Option(metavar="X", parser=number, help="The Hill kernel's exponent, above 0.")
+    ] = None,
+    level: Annotated[
+        Literal["token", "sequence"] | None,
+        typer.Option(metavar="LEVEL", help="What a score is taken over: token or sequence."),
+    ] = None,
+    min_reference: Annotated[
+        float | None, typer.Option(metavar="X", parser=number, help="q is at least this; 1e-3 ignores float noise.")
+    ] = None,
     enabled: Annotated[
         bool | None, typer.Option("--enabled/--disabled", help="SAT's interval, or PPO's everywhere.")
     ] = None,

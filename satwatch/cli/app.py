@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 import satwatch
 from satwatch.cli.analyze import analyze
@@ -19,12 +19,36 @@ from satwatch.cli.serve import check_config, serve
 from satwatch.cli.version import version
 
 
-class Commands(TyperGroup):
+class _PlainHelp:
+    """Help without the names of Python's types, which typer's releases show in ways of their own."""
+
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - typer's own signature; see Commands.invoke
+        """Return the parameters: a flag takes no value, and what an argument is its help says."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # the command's, which this is mixed into
+        for parameter in parameters:
+            if isinstance(parameter, TyperArgument):
+                vars(parameter)["display_type_rich"] = lambda ctx: None
+            elif parameter.is_flag:
+                parameter.metavar = ""
+        return parameters
+
+
+class Command(_PlainHelp, TyperCommand):
+    """A command whose help names its arguments as the manual does."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ANN401 - see Commands.invoke
+        """Return the words of the usage line."""
+        arguments = [parameter for parameter in self.params if isinstance(parameter, TyperArgument)]
+        names = [f"{argument.metavar}" if argument.required else f"[{argument.metavar}]" for argument in arguments]
+        return [self.options_metavar or "", *names]
+
+
+class Commands(_PlainHelp, TyperGroup):
     """The group of all commands, with satwatch's exit codes around each of them."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - typer's own signature; its context class moved between releases
         """Run a command."""
-        with exit_codes():
+        with exit_codes(ctx):
             return super().invoke(ctx)
 
 
@@ -34,7 +58,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 done, 2 wrong use or a failed start, 130 interrupted.",
+    epilog=(
+        "Exit codes: 0 done, 2 wrong use or a failed start, 130 interrupted, 141 nobody reads the output any more, "
+        "143 ended by SIGTERM."
+    ),
 )
 
 
@@ -52,7 +79,8 @@ def _paragraphs(command: Callable[..., None]) -> str:
 
 def _satwatch(
     _: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
     ] = False,
 ) -> None:
     """Watch and guard asynchronous LLM reinforcement learning.
@@ -73,4 +101,4 @@ for command, name in (
     (bench, "bench"),
     (version, "version"),
 ):
-    app.command(name, help=_paragraphs(command))(command)
+    app.command(name, cls=Command, help=_paragraphs(command))(command)

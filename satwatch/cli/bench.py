@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from satwatch.cli.edge import sigterm_unwinds
+from satwatch.cli.edge import need_server_extra, sigterm_unwinds
 
 
 def bench(
@@ -27,6 +27,7 @@ def bench(
 
     [bold]Exit codes:[/bold] 0 measured, 2 the sidecar did not start.
     """
+    need_server_extra("bench")
     from dataclasses import asdict
 
     from rich.console import Console

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
+import socket
 import time
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from satwatch.cli.edge import FAILED, complain
+from satwatch.cli.numbers import number
 
 if TYPE_CHECKING:
     import torch
 
+    from satwatch.errors import SatwatchError
     from satwatch.sat import ClipBounds
 
 RUN: Final = "satwatch-check"
@@ -22,9 +25,11 @@ DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
 
 def check(
     address: Annotated[
-        str, typer.Argument(envvar="SATWATCH_ADDRESS", metavar="[ADDRESS]", help="HOST:PORT or unix:PATH.")
+        str, typer.Argument(envvar="SATWATCH_ADDRESS", metavar="ADDRESS", help="HOST:PORT or unix:PATH.")
     ] = DEFAULT_ADDRESS,
-    timeout: Annotated[float, typer.Option(metavar="SECONDS", help="How long to wait for the answer.")] = 5.0,
+    timeout: Annotated[
+        float, typer.Option(metavar="SECONDS", parser=number, help="How long to wait for the answer.")
+    ] = 5.0,
 ) -> None:
     """Send one synthetic batch to a sidecar and say whether its answer is right.
 
@@ -49,7 +54,7 @@ def check(
             took = time.perf_counter() - began
             info = client.server_info()
         except (UnavailableError, DeadlineError) as error:
-            complain(f"{error}\nIs a sidecar running there? Start one with: satwatch serve --listen {address}")
+            complain(f"{_reason(address, timeout, error)}\ndetails: {error}")
             raise typer.Exit(FAILED) from error
     identical = _identical(bounds, clip_bounds(log_ratio))
     typer.echo(f"address     {address}")
@@ -65,6 +70,32 @@ def check(
     if not identical:
         complain("the sidecar's bounds are wrong; do its version and this one agree?")
         raise typer.Exit(FAILED)
+
+
+def _reason(address: str, timeout: float, error: SatwatchError) -> str:
+    """Say in plain words why there is no answer, and what to do: a plain connection tells what gRPC doesn't."""
+    try:
+        _connect(address, timeout)
+    except (ConnectionRefusedError, FileNotFoundError):
+        return f"{address}: nothing listens there; start a sidecar: satwatch serve --listen {address}"
+    except OSError as refused:
+        return f"{address}: can't be reached: {refused.strerror or refused}"
+    if isinstance(error, TimeoutError):
+        return f"{address}: something listens there, but gave no answer within {timeout:g} s; try a longer --timeout"
+    return (
+        f"{address}: something listens there, but no satwatch sidecar of this version; "
+        "the first line of satwatch serve names its gRPC address"
+    )
+
+
+def _connect(address: str, timeout: float) -> None:
+    if address.startswith("unix:"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(timeout)
+            probe.connect(address.removeprefix("unix:"))
+    else:
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host.strip("[]"), int(port)), timeout).close()
 
 
 def _synthetic() -> torch.Tensor:

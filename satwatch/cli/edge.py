@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 import typer
 
+from satwatch.cli.extras import advice, brings, lacks_any
 from satwatch.errors import SatwatchError
 
 FAILED: Final = 2
 INTERRUPTED: Final = 130
-PIPE_CLOSED: Final = 141
-
-# The extra that brings a module. A missing module that isn't here is a defect and keeps its traceback.
-EXTRAS: Final[Mapping[str, str]] = {
-    "rich": "cli",
-    "pyarrow": "cli",
-    "safetensors": "cli",
-    "pydantic": "server",
-    "prometheus_client": "server",
-    "grpc_health": "server",
-    "grpc_reflection": "server",
-}
 
 
 def complain(text: object) -> None:
@@ -36,24 +23,32 @@ def complain(text: object) -> None:
 
 
 @contextmanager
-def exit_codes() -> Iterator[None]:
-    """Turn the errors that a user can act on into a line and an exit code; others pass."""
+def exit_codes(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - typer's context class moved between releases
+    """Turn the errors that a user can act on into a line each and an exit code; others pass."""
     try:
         yield
     except SatwatchError as error:
-        complain(error)
+        for line in str(error).splitlines():
+            complain(line)
         raise typer.Exit(FAILED) from error
     except ModuleNotFoundError as error:
-        module = (error.name or "").partition(".")[0]
-        if module not in EXTRAS:
-            raise
-        complain(f"this command needs {module}; pip install 'satwatch[{EXTRAS[module]}]' brings it")
+        if not brings((error.name or "").partition(".")[0]):
+            raise  # a defect
+        complain(advice(ctx.invoked_subcommand))
         raise typer.Exit(FAILED) from error
+    except typer.BadParameter as error:
+        # What pydantic puts before a ValueError's own words, in the releases of typer that use it.
+        error.message = error.message.removeprefix("Value error, ")
+        raise
     except KeyboardInterrupt as interrupt:
         raise typer.Exit(INTERRUPTED) from interrupt
-    except BrokenPipeError as error:
-        _drop_output()
-        raise typer.Exit(PIPE_CLOSED) from error
+
+
+def need_server_extra(command: str) -> None:
+    """Leave, saying what to install, unless this installation has what a sidecar is made of."""
+    if lacks_any("server"):
+        complain(advice(command))
+        raise typer.Exit(FAILED)
 
 
 @contextmanager
@@ -68,9 +63,3 @@ def sigterm_unwinds() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-def _drop_output() -> None:
-    # The reader has left, as `head` does: what Python flushes at exit must go somewhere.
-    if sys.__stdout__ is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())

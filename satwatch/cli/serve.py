@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 
-ConfigFile = Annotated[
-    Path | None,
-    typer.Option("--config", "-c", envvar="SATWATCH_CONFIG", metavar="FILE", help="A TOML file of settings."),
-]
+from satwatch.cli.edge import need_server_extra
+from satwatch.cli.numbers import whole_number
+
+CONFIG_VARIABLE: Final = "SATWATCH_CONFIG"
 
 
 def _devices() -> list[str]:
@@ -19,21 +21,28 @@ def _devices() -> list[str]:
 
 
 def serve(
-    config: ConfigFile = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", envvar=CONFIG_VARIABLE, metavar="FILE", help="A TOML file of settings."),
+    ] = None,
     listen: Annotated[
         list[str] | None,
         typer.Option(metavar="ADDRESS", help="HOST:PORT or unix:PATH; may be repeated. Port 0 picks a free one."),
     ] = None,
     metrics_port: Annotated[
-        int | None, typer.Option(metavar="N", help="Port of /metrics; 0 picks a free one, -1 turns it off.")
+        int | None,
+        typer.Option(metavar="N", parser=whole_number, help="Port of /metrics; 0 picks a free one, -1 turns it off."),
     ] = None,
     device: Annotated[
         str | None,
         typer.Option(metavar="auto|cpu|cuda[:N]", autocompletion=_devices, help="Where bounds are computed."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(metavar="N", help="CPU threads of one computation.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(metavar="N", parser=whole_number, help="CPU threads of one computation.")
+    ] = None,
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None, typer.Option(help="The least level that is logged.")
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(metavar="LEVEL", help="The least level that is logged: debug, info, warning or error."),
     ] = None,
 ) -> None:
     """Run the sidecar until SIGTERM or Ctrl-C.
@@ -45,9 +54,13 @@ def serve(
 
     [bold]Exit codes:[/bold] 0 drained and stopped, 2 a wrong setting or an address that can't be bound.
     """
+    need_server_extra("serve")
     from satwatch.server import serve as run
     from satwatch.server.settings import load_settings
 
+    # At debug level these two tell of themselves at length, and nothing of the sidecar.
+    for library in ("asyncio", "grpc"):
+        logging.getLogger(library).setLevel(logging.INFO)
     arguments = {
         "listen": tuple(listen) if listen else None,
         "metrics_port": metrics_port,
@@ -55,20 +68,31 @@ def serve(
         "threads": threads,
         "log_level": log_level,
     }
-    raise typer.Exit(run(load_settings(config, arguments)))
+    raise typer.Exit(run(load_settings(config, arguments, _named(config))))
 
 
-def check_config(file: Annotated[Path, typer.Argument(metavar="FILE", help="A TOML file of settings.")]) -> None:
+def check_config(
+    file: Annotated[Path, typer.Argument(envvar=CONFIG_VARIABLE, metavar="FILE", help="A TOML file of settings.")],
+) -> None:
     """Check a settings file and print the settings that [bold]serve[/bold] would run with, as TOML.
+
+    Every fault of the file is reported at once, a line each.
 
     [bold]Example:[/bold] satwatch check-config satwatch.toml
 
     [bold]Exit codes:[/bold] 0 valid, 2 not: the message names the setting, what came and what is required.
     """
+    need_server_extra("check-config")
     from satwatch.server.settings import load_settings
 
-    settings = load_settings(file)
+    settings = load_settings(file, name=_named(file))
     for name, value in settings.model_dump(mode="json").items():
         # For strings, numbers and lists of them JSON is TOML.
-        origin = file.name if name in settings.model_fields_set else "default"
+        origin = _named(file, file.name) if name in settings.model_fields_set else "default"
         typer.echo(f"{f'{name} = {json.dumps(value)}':<40}  # {origin}")
+
+
+def _named(file: Path | None, name: str = "") -> str:
+    """Name a settings file, and the environment variable if that names this file: few remember having set it."""
+    from_environment = file is not None and os.environ.get(CONFIG_VARIABLE) == str(file)
+    return f"{name or file}{f', from {CONFIG_VARIABLE}' if from_environment else ''}"

@@ -12,7 +12,17 @@ import typer
 
 import satwatch
 
-PACKAGES: Final = ("torch", "numpy", "grpcio", "protobuf")
+NOT_INSTALLED: Final = "not installed"
+PACKAGES: Final = (
+    "torch",
+    "numpy",
+    "grpcio",
+    "protobuf",
+    "typer",
+    "pyarrow",
+    "safetensors",
+    "prometheus-client",
+)
 
 
 def version(
@@ -24,18 +34,33 @@ def version(
 
     [bold]Exit codes:[/bold] 0.
     """
-    versions = {"satwatch": satwatch.__version__, "python": platform.python_version()}
-    versions |= {package: _installed(package) for package in PACKAGES}
+    versions = {"satwatch": satwatch.__version__, "python": platform.python_version(), "os": platform.platform()}
+    versions |= {package: _installed(package) for package in PACKAGES} | {"cuda": _cuda()}
     if as_json:
         typer.echo(json.dumps(versions))
         return
     for package, number in versions.items():
-        typer.echo(f"{package:<9} {number}")
+        typer.echo(f"{package:<17} {number}")
 
 
 def _installed(package: str) -> str:
-    # From the metadata: importing torch for its number takes seconds.
+    # From the metadata, which a package that can't be imported has too.
     try:
         return installed(package)
     except PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
+
+
+def _cuda() -> str:
+    """Tell the CUDA release that torch was built for, and how many devices it sees."""
+    try:
+        import torch
+    except ImportError:
+        return NOT_INSTALLED
+    release = torch.version.cuda
+    if release is None:
+        return "not in this build of torch"
+    if not torch.cuda.is_available():
+        return f"{release}, no device"
+    count = torch.cuda.device_count()
+    return f"{release}, {count} device{'s' if count > 1 else ''}"

@@ -6,19 +6,34 @@ The names are API. A value that can't be meant is refused with its file, its nam
 from __future__ import annotations
 
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
 from pydantic_core import ErrorDetails
 
 from satwatch.errors import ConfigError, required
-from satwatch.server.listen import address_requirement, is_loopback
+from satwatch.server.listen import address_requirement, is_loopback, split_address
 
 MIB: Final = 2**20
+SHOWN_CHARACTERS: Final = 80
+ADDRESSES: Final = "a list of addresses, one or more"
+
+
+def _demand(requirement: str | None) -> None:
+    """Refuse a value by what is required of it; None: nothing is amiss."""
+    if requirement is not None:
+        raise ValueError(requirement)
+
+
+def _check_address(address: str) -> str:
+    _demand(address_requirement(address))
+    return address
 
 
 class Settings(BaseModel):
@@ -31,13 +46,13 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
-    listen: tuple[str, ...] = Field(("127.0.0.1:4820",), min_length=1, strict=False)
+    listen: tuple[Annotated[str, AfterValidator(_check_address)], ...] = Field(("127.0.0.1:4820",), strict=False)
     """gRPC addresses, each HOST:PORT on loopback or unix:PATH; port 0 picks a free one."""
 
     metrics_host: str = "127.0.0.1"
     """The loopback host that /metrics listens on."""
 
-    metrics_port: int = Field(9820, ge=-1, le=65535)
+    metrics_port: int = Field(9820, ge=-1, le=65535, validate_default=True)
     """The port of /metrics; 0 picks a free one, -1 turns metrics off."""
 
     device: str = "auto"
@@ -73,8 +88,7 @@ class Settings(BaseModel):
     @field_validator("listen")
     @classmethod
     def _check_listen(cls, listen: tuple[str, ...]) -> tuple[str, ...]:
-        for address in listen:
-            _demand(address_requirement(address))
+        _demand(None if listen else ADDRESSES)
         fixed = [address for address in listen if not address.endswith(":0")]
         _demand(None if len(set(fixed)) == len(fixed) else "each address once")
         return listen
@@ -85,6 +99,14 @@ class Settings(BaseModel):
         _demand(None if is_loopback(host) else "a loopback host, such as 127.0.0.1: metrics are served without TLS")
         return host
 
+    @field_validator("metrics_port")
+    @classmethod
+    def _check_metrics_port(cls, port: int, info: ValidationInfo) -> int:
+        host = info.data.get("metrics_host")  # absent if it was refused
+        taken = [address for address in info.data.get("listen", ()) if host and _meets(address, host, port)]
+        _demand(f"another port than that of listen, {taken[0]}" if taken else None)
+        return port
+
     @field_validator("device")
     @classmethod
     def _check_device(cls, device: str) -> str:
@@ -92,57 +114,95 @@ class Settings(BaseModel):
         return device
 
 
-def _demand(requirement: str | None) -> None:
-    """Refuse a value by what is required of it; None: nothing is amiss."""
-    if requirement is not None:
-        raise ValueError(requirement)
+def _meets(address: str, host: str, port: int) -> bool:
+    """Tell whether gRPC at an address and metrics at a host and port would want the same port of the same host."""
+    if address.startswith("unix:") or port <= 0:
+        return False
+    listen_host, listen_port = split_address(address)
+    return port == listen_port and not _numbers(listen_host).isdisjoint(_numbers(host))
 
 
-def load_settings(path: str | Path | None = None, overrides: Mapping[str, object] | None = None) -> Settings:
+def _numbers(host: str) -> set[IPv4Address | IPv6Address]:
+    return {ip_address(name) for name in (("127.0.0.1", "::1") if host == "localhost" else (host,))}
+
+
+def load_settings(
+    path: str | Path | None = None, overrides: Mapping[str, object] | None = None, name: str = ""
+) -> Settings:
     """Read a sidecar's settings: arguments beat the file, the file beats the defaults.
 
     Args:
         path: a TOML file whose keys are setting names; None: no file.
         overrides: settings given as arguments; None values count as not given.
+        name: what messages call the file; empty: its path.
 
     Returns:
         The settings; ``model_fields_set`` names those that the file or an argument gave.
 
     Raises:
-        ConfigError: a file that can't be read or is no TOML, a name that is no setting, or a value outside its range.
+        ConfigError: a file that can't be read or is no TOML, a name that is no setting, or a value outside its range;
+            every fault that was found, a line each.
 
     >>> load_settings(overrides={"metrics_port": 0, "device": None}).metrics_port
     0
     """
-    from_file = {} if path is None else _read(Path(path))
-    given = {name: value for name, value in (overrides or {}).items() if value is not None}
+    name = name or str(path)
+    from_file = {} if path is None else _read(Path(path), name)
+    given = {setting: value for setting, value in (overrides or {}).items() if value is not None}
     try:
         return Settings.model_validate(from_file | given)
     except ValidationError as invalid:
-        error = invalid.errors(include_url=False)[0]
-        in_file = path is not None and error["loc"][0] not in given
-        raise ConfigError(f"{path}: {_refusal(error)}" if in_file else _refusal(error)) from None
+        errors = invalid.errors(include_url=False)
+        refusals = [
+            _refusal(error) if path is None or error["loc"][0] in given else f"{name}: {_refusal(error)}"
+            for error in errors
+        ]
+        raise ConfigError("\n".join(refusals)) from None
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path, name: str) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_bytes().decode())
+    except FileNotFoundError:
+        refusal = f"{name}: no such file"
     except OSError as error:
-        came = str(error.strerror)
-    except ValueError as error:  # no UTF-8, or no TOML
-        came = str(error)
-    raise ConfigError(required(str(path), came, "a readable TOML file"))
+        refusal = f"{name}: can't be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        refusal = f"{name}: no TOML: byte {error.object[error.start]:#04x} is not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        refusal = f"{name}: no TOML: {error}"
+    raise ConfigError(refusal)
 
 
 def _refusal(error: ErrorDetails) -> str:
-    name, came = str(error["loc"][0]), error["input"]
+    name, came = str(error["loc"][0]), _shown(error["input"])
     if error["type"] == "extra_forbidden":
-        close = difflib.get_close_matches(name, Settings.model_fields, n=1)
-        hint = f"; {close[0]} is one" if close else f", one of {', '.join(Settings.model_fields)}"
-        return required(name, repr(came), f"a setting's name{hint}")
+        return f"{name}: no such setting; {_meant(name, error['input'])}"
     if error["type"] == "value_error":
-        return required(name, repr(came), str(error["ctx"]["error"]))
-    return required(name, repr(came), _requirement(name))
+        return required(name, came, str(error["ctx"]["error"]))
+    if len(error["loc"]) > 1:
+        return required(name, came, "a list of addresses in quotes")
+    return required(name, came, _requirement(name))
+
+
+def _meant(name: str, value: object) -> str:
+    """Say what an unknown name may have meant."""
+    if isinstance(value, dict):
+        return "settings stand at the top of the file, in no table"
+    close = difflib.get_close_matches(name, Settings.model_fields, n=1)
+    return f"did you mean {close[0]}?" if close else f"known are {', '.join(Settings.model_fields)}"
+
+
+def _shown(value: object) -> str:
+    """Write a value as TOML does.
+
+    >>> _shown(True), _shown(["a", 1]), _shown({"metrics_port": 1}), _shown(float("nan"))
+    ('true', '["a", 1]', 'a table', 'nan')
+    """
+    if isinstance(value, dict):
+        return "a table"
+    text = str(value) if isinstance(value, float) else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
 
 
 def _requirement(name: str) -> str:
@@ -150,6 +210,6 @@ def _requirement(name: str) -> str:
     schema = Settings.model_json_schema()["properties"][name]
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
-    kinds = {"array": "a list of addresses, one or more", "integer": "a whole number", "number": "a number"}
+    kinds = {"array": ADDRESSES, "integer": "a whole number", "number": "a number"}
     kind = kinds.get(schema["type"], f"a {schema['type']}")
     return f"{kind} from {schema['minimum']} to {schema['maximum']}" if "minimum" in schema else kind

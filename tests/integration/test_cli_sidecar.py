@@ -7,9 +7,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
 
+import grpc
 import pytest
 
 import satwatch
@@ -86,9 +91,44 @@ def test_check_says_what_to_do_when_nothing_listens():
         done = run("check", address)
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("satwatch: ")
-    assert f"Start one with: satwatch serve --listen {address}" in done.stderr
-    assert "Traceback" not in done.stderr
+    said, details = done.stderr.splitlines()
+    assert said == f"satwatch: {address}: nothing listens there; start a sidecar: satwatch serve --listen {address}"
+    assert details.startswith("details: ")
+
+
+def test_check_says_so_when_a_socket_file_is_not_there(tmp_path: Path):
+    done = run("check", f"unix:{tmp_path}/absent.sock")
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"satwatch: unix:{tmp_path}/absent.sock: nothing listens there; start a sidecar: ")
+
+
+def bare_grpc() -> tuple[str, Callable[[], object]]:
+    server = grpc.server(ThreadPoolExecutor(1))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    return f"127.0.0.1:{port}", lambda: server.stop(None).wait()
+
+
+def bare_http() -> tuple[str, Callable[[], object]]:
+    class Silent(BaseHTTPRequestHandler):
+        def log_message(self, *args: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Silent)
+    Thread(target=server.serve_forever, daemon=True).start()
+    return f"127.0.0.1:{server.server_port}", lambda: (server.shutdown(), server.server_close())
+
+
+@pytest.mark.parametrize("start", [bare_grpc, bare_http])
+def test_check_says_so_when_something_else_listens(start: Callable[[], tuple[str, Callable[[], object]]]):
+    address, stop = start()
+    done = run("check", address)
+    stop()
+
+    assert (done.returncode, done.stdout) == (2, "")
+    said, details = done.stderr.splitlines()
+    assert said.startswith(f"satwatch: {address}: something listens there, but no satwatch sidecar of this version")
+    assert details.startswith("details: ")
 
 
 def test_check_ends_when_something_listens_and_never_answers():
@@ -98,7 +138,7 @@ def test_check_ends_when_something_listens_and_never_answers():
         done = run("check", f"127.0.0.1:{silent.getsockname()[1]}", "--timeout", "0.2")
 
     assert (done.returncode, done.stdout) == (2, "")
-    assert "satwatch serve" in done.stderr
+    assert "something listens there, but gave no answer within 0.2 s; try a longer --timeout\n" in done.stderr
 
 
 def test_check_refuses_what_is_no_address():
@@ -116,6 +156,19 @@ def test_serve_drains_and_ends_quietly(number: signal.Signals):
         rest, said = process.communicate(timeout=PATIENCE)
 
     assert (process.returncode, rest, said) == (0, "", "")
+
+
+def test_the_log_of_every_level_is_of_the_sidecar_alone():
+    command = [*PROGRAM, "serve", "--log-level", "debug", "--listen", "127.0.0.1:0", "--metrics-port", "-1"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.terminate()
+    _, said = process.communicate(timeout=PATIENCE)
+
+    assert process.returncode == 0
+    assert "asyncio" not in said
+    assert " grpc" not in said
 
 
 def test_a_second_sidecar_on_a_taken_port_fails(served: list[str]):

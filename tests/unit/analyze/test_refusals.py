@@ -21,23 +21,35 @@ Refused = Callable[[Path], str]
 
 D = [0.1, -0.2, 0.3, 0.4]
 BATCHES: dict[str, tuple[Any, str]] = {
-    "no log-ratio": ({"mask": [1]}, "log_ratio: got nothing"),
-    "null log-ratio": ({"log_ratio": None}, "log_ratio: got nothing"),
-    "half a pair": ({"behavior_logprob": D}, "log_ratio: got nothing"),
-    "two sources": ({"log_ratio": D, "policy_logprob": D}, "log_ratio: got log_ratio and policy_logprob"),
+    "no log-ratio": (
+        {"mask": [1]},
+        "log_ratio: missing; a batch has log_ratio, or policy_logprob and behavior_logprob",
+    ),
+    "null log-ratio": (
+        {"log_ratio": None},
+        "log_ratio: missing; a batch has log_ratio, or policy_logprob and behavior_logprob",
+    ),
+    "half a pair": (
+        {"behavior_logprob": D},
+        "log_ratio: missing; a batch has log_ratio, or policy_logprob and behavior_logprob",
+    ),
+    "two sources": (
+        {"log_ratio": D, "policy_logprob": D},
+        "log_ratio: got policy_logprob beside it, required one of the two",
+    ),
     "pair of two shapes": (
         {"policy_logprob": D, "behavior_logprob": D[1:]},
         "behavior_logprob: got shape (3,), required (4,)",
     ),
-    "misspelled": ({"log_ratio": D, "quantil": 0.8}, "quantil: got an unknown field, required quantile"),
-    "unknown": ({"log_ratio": D, "zzz": 1}, "zzz: got an unknown field, required one of log_ratio"),
+    "misspelled": ({"log_ratio": D, "quantil": 0.8}, "quantil: no such field; did you mean quantile?"),
+    "unknown": ({"log_ratio": D, "zzz": 1}, "zzz: no such field; known are log_ratio, policy_logprob"),
     "ragged": ({"log_ratio": [[1, 2], [3]]}, "log_ratio: got rows of 1 to 2 values"),
     "mixed depth": ({"log_ratio": [[1, 2], 3]}, "log_ratio[0]: got a list"),
     "three dimensions": ({"log_ratio": [[[1.0]]]}, "log_ratio: got shape (1, 1, 1)"),
     "one number": ({"log_ratio": 0.5}, "log_ratio: got 0.5, required an array"),
     "null inside": ({"log_ratio": [0.1, None]}, "log_ratio[1]: got null"),
-    "text inside": ({"log_ratio": [0.1, "0.2"]}, "log_ratio[1]: got '0.2'"),
-    "truth inside": ({"log_ratio": [0.1, True]}, "log_ratio[1]: got True"),
+    "text inside": ({"log_ratio": [0.1, "0.2"]}, 'log_ratio[1]: got "0.2", required a number'),
+    "truth inside": ({"log_ratio": [0.1, True]}, "log_ratio[1]: got true"),
     "endless integer": ({"log_ratio": [10**400]}, "log_ratio: got an integer beyond float64"),
     "shape of another size": ({"log_ratio": D, "shape": [3, 2]}, "shape: got [3, 2], required a product of 4"),
     "negative shape": ({"log_ratio": D, "shape": [-2, -2]}, "shape: got [-2, -2]"),
@@ -62,8 +74,8 @@ BATCHES: dict[str, tuple[Any, str]] = {
     "level": ({"log_ratio": D, "level": "word"}, "level: got 'word', required one of token, sequence"),
     "floor": ({"log_ratio": D, "min_reference": -1}, "min_reference: got -1"),
     "enabled": ({"log_ratio": D, "enabled": "yes"}, "enabled: got yes"),
-    "dtype": ({"log_ratio": D, "dtype": "float8"}, "dtype: got 'float8', required one of float64"),
-    "no object": (["not a batch"], "batch: got 'not a batch', required an object"),
+    "dtype": ({"log_ratio": D, "dtype": "float8"}, 'dtype: got "float8", required one of float64'),
+    "no object": (["not a batch"], 'batch: got "not a batch", required an object'),
 }
 
 
@@ -101,30 +113,38 @@ def safetensors(**tensors: torch.Tensor) -> Callable[[Path], object]:
 
 
 FILES: dict[str, tuple[str, Callable[[Path], object], str]] = {
-    "absent": ("absent.json", lambda path: None, "file: got no such file"),
-    "a folder": ("folder.json", Path.mkdir, "file: got a folder"),
-    "empty JSON": ("batch.json", text(""), "file: got no batch"),
-    "empty array": ("batch.json", text("[]"), "file: got no batch"),
-    "empty JSONL": ("batch.jsonl", text("\n\n"), "file: got no batch"),
+    "absent": ("absent.json", lambda path: None, ": no such file"),
+    "a folder": ("folder.json", Path.mkdir, ": a folder, no file"),
+    "empty JSON": ("batch.json", text(""), ": holds no batch"),
+    "empty array": ("batch.json", text("[]"), ": holds no batch"),
+    "empty JSONL": ("batch.jsonl", text("\n\n"), ": holds no batch"),
     "broken JSON": ("batch.json", text('{"log_ratio":\n [1, ]}'), "at line 2, column"),
-    "two objects": ("batch.json", text('{"log_ratio": []}\n{"log_ratio": []}'), "JSON: got extra data at line 2"),
-    "no UTF-8": ("batch.json", text(b'{"log_ratio": [\xff]}'), "JSON: got byte 0xff"),
-    "deep JSON": ("batch.json", text("[" * 100_000), "JSON: got arrays nested without end"),
-    "no extension": ("batch", text("{}"), "format: got no extension"),
-    "unknown extension": ("batch.csv", text("1,2"), "format: got the extension '.csv', required one of .json, .jsonl"),
-    "no NPZ": ("batch.npz", text("{}"), "file: got no archive"),
-    "cut NPZ": ("batch.npz", cut(npz(log_ratio=np.zeros(5000))), "file: got no archive, or one cut short"),
-    "pickled NPZ": ("batch.npz", npz(log_ratio=np.array([{}], dtype=object)), "file: got damage"),
+    "two objects": (
+        "batch.json",
+        text('{"log_ratio": []}\n{"log_ratio": []}'),
+        ": no JSON: extra data at line 2, column 1",
+    ),
+    "no UTF-8": ("batch.json", text(b'{"log_ratio": [\xff]}'), ": no JSON: byte 0xff is not UTF-8"),
+    "deep JSON": ("batch.json", text("[" * 100_000), ": JSON nested too deep"),
+    "no extension": ("batch", text("{}"), ": no extension; known are .json, .jsonl"),
+    "unknown extension": ("batch.csv", text("1,2"), ": unknown extension .csv; known are .json, .jsonl"),
+    "no NPZ": ("batch.npz", text("{}"), ": no NPZ archive, or one cut short"),
+    "cut NPZ": ("batch.npz", cut(npz(log_ratio=np.zeros(5000))), ": no NPZ archive, or one cut short"),
+    "pickled NPZ": ("batch.npz", npz(log_ratio=np.array([{}], dtype=object)), ": damaged, or more than plain arrays: "),
     "NPZ of integers": ("batch.npz", npz(log_ratio=np.arange(3)), "log_ratio: got an array of int64"),
     "NPZ of text": ("batch.npz", npz(log_ratio=np.array(["a"])), "log_ratio: got an array of <U1"),
     "NPZ of complex": ("batch.npz", npz(log_ratio=np.array([1j])), "log_ratio: got an array of complex128"),
-    "cut Parquet": ("batch.parquet", cut(parquet({"log_ratio": [D] * 100})), "file: got damage"),
-    "no Parquet": ("batch.parquet", text("{}"), "file: got damage"),
-    "no rows": ("batch.parquet", parquet({"log_ratio": pa.array([], pa.list_(pa.float32()))}), "file: got no batch"),
+    "cut Parquet": ("batch.parquet", cut(parquet({"log_ratio": [D] * 100})), ": damaged, or no Parquet file: "),
+    "no Parquet": ("batch.parquet", text("{}"), ": damaged, or no Parquet file: "),
+    "no rows": ("batch.parquet", parquet({"log_ratio": pa.array([], pa.list_(pa.float32()))}), ": holds no batch"),
     "null in a row": ("batch.parquet", parquet({"log_ratio": [[0.1, None]]}), "row 0: log_ratio[1]: got null"),
-    "row of text": ("batch.parquet", parquet({"log_ratio": [["a"]]}), "row 0: log_ratio[0]: got 'a'"),
-    "cut safetensors": ("batch.safetensors", cut(safetensors(log_ratio=torch.zeros(9))), "file: got damage"),
-    "no safetensors": ("batch.safetensors", text("{}"), "file: got damage"),
+    "row of text": ("batch.parquet", parquet({"log_ratio": [["a"]]}), 'row 0: log_ratio[0]: got "a"'),
+    "cut safetensors": (
+        "batch.safetensors",
+        cut(safetensors(log_ratio=torch.zeros(9))),
+        ": damaged, or no safetensors file: ",
+    ),
+    "no safetensors": ("batch.safetensors", text("{}"), ": damaged, or no safetensors file: "),
     "integer safetensors": (
         "b.safetensors",
         safetensors(log_ratio=torch.arange(3)),
@@ -157,10 +177,10 @@ def test_a_bad_line_spoils_no_other(tmp_path: Path):
     good = [o.result.quantile_reference for o in outcomes if isinstance(o.result, Analysis)]
     bad = [f"{o.name}: {o.result}" for o in outcomes if isinstance(o.result, SatwatchError)]
     assert good == [1, 2, 5, 6]
-    assert [said.partition(": got")[0] for said in bad] == [
-        f"{tmp_path / 'absent.npz'}: file",
-        f"{path}, line 3: JSON",
-        f"{path}, line 4: quantile",
+    assert bad == [
+        f"{tmp_path / 'absent.npz'}: no such file",
+        f"{path}, line 3: no JSON: expecting ',' delimiter at column 17",
+        f"{path}, line 4: quantile: got 2, required a number inside (0, 1)",
     ]
 
 

@@ -52,13 +52,30 @@ def test_histograms_add_up():
 @pytest.mark.parametrize(
     ("mark", "bands"),
     [
-        (Mark(1, 2, ""), {0: "usual", 1: "usual", 1.5: "watch", 2: "watch", 2.5: "suspect"}),
-        (Mark(2, 1, ""), {3: "usual", 2: "usual", 1.5: "watch", 1: "watch", 0.5: "suspect"}),
-        (Mark(0, 0, ""), {0: "usual", 1: "suspect"}),
+        (Mark(1, 2), {0: "usual", 1: "usual", 1.5: "watch", 2: "watch", 2.5: "suspect"}),
+        (Mark(2, 1), {3: "usual", 2: "usual", 1.5: "watch", 1: "watch", 0.5: "suspect"}),
+        (Mark(0, 0), {0: "usual", 1: "suspect"}),
     ],
 )
 def test_bands(mark: Mark, bands: dict[float, str]):
     assert {value: mark.band(value) for value in bands} == bands
+
+
+@pytest.mark.parametrize(
+    ("behavior_version", "applies"), [(None, True), ([5, 5], True), ([5, 4], False), ([None, 4], False)]
+)
+def test_the_mark_of_lag_0_is_not_held_against_tokens_that_are_known_to_lag(behavior_version: object, applies: bool):
+    fields = {"log_ratio": [1.0, 1.0], "policy_version": 5, "sequence_lengths": [1, 1]}
+    output = io.StringIO()
+    printed = Report(Console(file=output, width=80, force_terminal=True, color_system="standard"))
+    analysis = analyze_batch(recorded_batch({**fields, "behavior_version": behavior_version}))
+    printed.add("one", analysis)
+    printed.finish()
+    (line,) = [line for line in output.getvalue().splitlines() if "log_ratio_abs_mean" in line]
+
+    assert ("suspect" in line) is applies
+    assert ("to 0.005" in line) is applies
+    assert "\x1b[" in line if applies else "31m" not in line
 
 
 def test_every_diagnostic_has_its_place():
@@ -85,7 +102,7 @@ def test_no_number_at_all_is_no_histogram():
 
     assert "share of tokens" not in text
     assert "NaN tokens" in text
-    assert " q " not in text
+    assert "quantile_reference" not in text
 
 
 def test_nothing_is_no_report():
@@ -97,7 +114,7 @@ def test_the_sum_is_of_tokens():
     text = report([0.01] * 1000, [0.01] * 980 + [1.0] * 20)
 
     total = text.partition("all 2 batches")[2]
-    (line,) = [line for line in total.splitlines() if "0.99 quantile" in line]
+    (line,) = [line for line in total.splitlines() if "log_ratio_abs_q0.99 " in line]
     assert float(line.split()[3]) == pytest.approx(0.01, rel=2**-7)
 
 

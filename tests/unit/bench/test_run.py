@@ -76,3 +76,16 @@ def test_one_thread_meanwhile():
     with one_torch_thread():
         assert this_machine().torch_threads == 1
     assert torch.get_num_threads() == before
+
+
+def test_no_table_is_cut_at_80_columns():
+    sizes_shown = sizes(quick=False, large=True)
+    selection = [Selection("torch.kthvalue", tokens, 1234.56, True, MS) for tokens in sizes_shown]
+    output = io.StringIO()
+    show(Console(file=output, width=80), replace(RESULTS, selection=selection))
+
+    assert "…" not in output.getvalue()
+    (row,) = [line for line in output.getvalue().splitlines() if "torch.kthvalue" in line]
+    assert row.count("1234.56") == len(sizes_shown)
+    for tokens in sizes_shown:
+        assert f" {tokens:,} " in output.getvalue()

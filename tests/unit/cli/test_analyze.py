@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from satwatch.analyze.report import GROUPS, STYLES
+from satwatch.analyze.report import GROUPS
 from satwatch.cli.analyze import SHOWN_FAULTS
 from satwatch.cli.app import app
 
 GOOD = {"log_ratio": [0.01] * 9 + [-0.3], "advantage": [-1.0] * 10}
+
+
+LABELS = {label: name for names in GROUPS.values() for name, label in names.items()}
 
 
 def run(*arguments: object, stdin: str | None = None) -> Result:
@@ -24,9 +26,10 @@ def values(report: str) -> dict[str, str]:
     """Return the report's values by name, each with its flag if it has one."""
     found = {}
     for line in report.splitlines():
-        cells = [cell for cell in re.split(r"\s{2,}", line) if cell and cell not in GROUPS]
-        if len(cells) > 1:
-            found[cells[0]] = " ".join(cells[1:3] if cells[2:] and cells[2] in STYLES else cells[1:2])
+        label, name, rest = line[2:17].strip(), *[*line[18:].split(maxsplit=1), "", ""][:2]
+        if LABELS.get(label) == name:
+            value, flag = [*rest.split(), ""][:2]
+            found[label] = f"{value} {flag}" if flag in ("watch", "suspect") else value
     return found
 
 
@@ -41,7 +44,7 @@ def test_one_batch_is_reported_in_full(good: Path):
     result = run(good)
 
     assert result.exit_code == 0
-    assert "good.json   token level, alpha 0.9, radii 0.2 and 0.2, exponent 2" in result.stdout
+    assert "good.json\ntoken level, alpha 0.9, radii 0.2 and 0.2, exponent 2" in result.stdout
     found = values(result.stdout)
     assert found["active tokens"] == "10"
     assert found["q"] == "0.01"
@@ -72,6 +75,26 @@ def test_many_batches_are_rows_and_then_their_sum(good: Path, tmp_path: Path):
     assert "q from 0.01 to 1" in total
     assert "lowest q" in total
     assert "highest q" in total
+
+
+def test_no_row_is_wider_than_80_columns(tmp_path: Path):
+    """Many tokens, long names and numbers of every sign; the reader's terminal is narrower than the report."""
+    batch = {"log_ratio": [-1.2345e-5] * 999 + [3.2], "advantage": [1.0] * 1000, "behavior_version": 1}
+    lines = tmp_path / "a_file_of_a_name_that_is_longer_than_its_column.jsonl"
+    lines.write_text(f"{json.dumps({**batch, 'policy_version': 9})}\n" * 2)
+
+    for files in ([lines], ["-"]):
+        report = (
+            CliRunner()
+            .invoke(
+                app, ["analyze", *map(str, files)], input=lines.read_text().partition("\n")[0], env={"COLUMNS": "60"}
+            )
+            .stdout.splitlines()
+        )
+        assert max(map(len, report)) <= 80
+        whole = values("\n".join(report))
+        assert whole.keys() == LABELS.keys() - ({"q"} if lines in files else set())
+        assert whole["|d| q0.5"].startswith("1.23")
 
 
 def test_arguments_reach_the_rule(good: Path):

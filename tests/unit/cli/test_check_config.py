@@ -45,7 +45,11 @@ def test_what_it_prints_is_a_file_it_takes(file: Path, tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [("metrics_prt = 1", "metrics_prt: got 1"), ("metrics_port = 70000", "metrics_port: got 70000"), ("listen = ", "")],
+    [
+        ("metrics_prt = 1", "metrics_prt: no such setting; did you mean metrics_port?"),
+        ("metrics_port = 70000", "metrics_port: got 70000"),
+        ("listen = ", "no TOML: "),
+    ],
 )
 def test_a_bad_file_names_file_and_setting(content: str, message: str, tmp_path: Path):
     path = tmp_path / "bad.toml"
@@ -55,6 +59,30 @@ def test_a_bad_file_names_file_and_setting(content: str, message: str, tmp_path:
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith(f"satwatch: {path}: {message}")
+
+
+def test_every_fault_is_a_line(tmp_path: Path):
+    path = tmp_path / "bad.toml"
+    path.write_text("threads = 0\nmax_runs = 0\n")
+
+    lines = run("check-config", path).stderr.splitlines()
+
+    assert [line.partition(": got")[0] for line in lines] == [
+        f"satwatch: {path}: threads",
+        f"satwatch: {path}: max_runs",
+    ]
+
+
+def test_a_file_from_the_environment_is_said_to_be(file: Path, tmp_path: Path):
+    good = run("check-config", SATWATCH_CONFIG=str(file))
+    absent = tmp_path / "absent.toml"
+
+    assert good.exit_code == 0
+    assert "# satwatch.toml, from SATWATCH_CONFIG\n" in good.stdout
+    for command in ("check-config", "serve"):
+        result = run(command, SATWATCH_CONFIG=str(absent))
+        assert (result.exit_code, result.stderr) == (2, f"satwatch: {absent}, from SATWATCH_CONFIG: no such file\n")
+    assert run("check-config", absent, SATWATCH_CONFIG=str(file)).stderr == f"satwatch: {absent}: no such file\n"
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 
@@ -30,7 +31,8 @@ def test_the_first_screen_lists_the_commands():
     screen = ask("--help")
 
     assert all(f" {command} " in screen for command in COMMANDS)
-    assert "Exit codes" in screen
+    codes = " ".join(screen.partition("Exit codes")[2].split())
+    assert all(f" {code} " in codes for code in (0, 2, 130, 141, 143))
 
 
 def test_no_arguments_is_wrong_use_and_shows_help():
@@ -49,6 +51,41 @@ def test_a_command_shows_an_example_and_its_exit_codes(command: str, flag: str):
     assert f"Example: satwatch {command}" in screen
     assert "Exit codes: 0" in screen
     assert "[bold]" not in screen
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, ""])
+def test_help_leaks_no_types_of_python(command: str):
+    screen = ask(*command.split(), "--help")
+
+    for leak in ("{", "[[", "<", "Path]", "bool"):
+        assert leak not in screen
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [("analyze", "analyze [OPTIONS] FILE..."), ("check", "check [OPTIONS] [ADDRESS]"), ("serve", "serve [OPTIONS]")],
+)
+def test_the_usage_line_names_the_arguments(command: str, usage: str):
+    assert f"Usage: satwatch {usage} \n" in re.sub(" +", " ", ask(command, "--help"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("serve --threads x", "'--threads': got 'x', required a whole number"),
+        ("serve --metrics-port 1.5", "'--metrics-port': got '1.5', required a whole number"),
+        ("analyze f.json --quantile x", "'--quantile': got 'x', required a number"),
+        ("demo --lag x", "'--lag': got 'x', required a whole number"),
+        ("check --timeout x", "'--timeout': got 'x', required a number"),
+        ("serve --log-level x", "'--log-level': 'x' is not one of"),
+        ("analyze f.json --level x", "'--level': 'x' is not one of"),
+    ],
+)
+def test_a_wrong_value_is_refused_in_plain_words(words: str, said: str):
+    result = CliRunner().invoke(app, words.split(), env={"COLUMNS": "200"})
+
+    assert result.exit_code == 2
+    assert f"Invalid value for {said}" in result.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
