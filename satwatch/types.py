@@ -20,6 +20,8 @@ Side: TypeAlias = Literal["low", "high"]
 
 ITEM_BYTES: Final[Mapping[str, int]] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 UINT32_MAX: Final = 2**32 - 1
+# A float64, as Prometheus has it, still tells this step from the next.
+MAX_STEP: Final = 2**53
 
 
 def is_number(value: object) -> bool:

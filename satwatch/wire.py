@@ -2,11 +2,14 @@
 
 ``encode_*`` makes a message of a value, ``decode_*`` a value of a message. Decoding refuses what the types refuse,
 with the field's name in front. Every ``bytes`` field is read once: protobuf copies it on each access.
+
+A list of a few bytes an entry costs a hundred times as much once it is Python objects. Lists are therefore counted
+before they are read, and one that no batch can need is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Final, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -16,6 +19,18 @@ from satwatch.errors import BY_NAME, ConfigError, InvalidBatchError, SatwatchErr
 from satwatch.v1 import satwatch_pb2 as pb
 
 SERVICE: Final = "satwatch.v1.SatwatchService"
+
+# A layer is a metric's label, so that its values are bounded.
+MAX_LAYERS: Final = 1024
+# Sequences without active tokens are legal: this many lengths are taken whatever the tokens.
+FREE_SEQUENCES: Final = 1 << 16
+# Whatever the tokens: rollouts change their version a few times a sequence.
+MAX_VERSION_RUNS: Final = 1 << 20
+# The codes of bfloat16, and more sums than a sketch of this version has.
+MAX_CODES: Final = 1 << 16
+MAX_MOMENTS: Final = 64
+# A refusal's text travels in a header too, and a header has some kilobytes at most.
+MAX_ERROR_BYTES: Final = 1000
 
 _DTYPES: Final[dict[t.DTypeName, pb.Dtype]] = {
     "float64": pb.DTYPE_FLOAT64,
@@ -56,6 +71,11 @@ def parse(message: type[M], data: bytes) -> M:
     except DecodeError as error:
         name = message.DESCRIPTOR.name
         raise InvalidBatchError(required("request", f"{len(data)} bytes that do not parse", f"a {name}")) from error
+
+
+def _require_at_most(name: str, count: int, unit: str, limit: int, why: str = "") -> None:
+    if count > limit:
+        raise InvalidBatchError(required(name, f"{count} {unit}", f"at most {limit}{why}"))
 
 
 def encode_rule(rule: t.Rule) -> pb.Rule:
@@ -140,9 +160,18 @@ def encode_versions(runs: Iterable[t.VersionRun]) -> list[pb.VersionRun]:
     return [pb.VersionRun(tokens=run.tokens, version=run.version) for run in runs]
 
 
-def decode_versions(messages: Iterable[pb.VersionRun]) -> tuple[t.VersionRun, ...]:
-    """Decode run lengths of versions; absent becomes None."""
-    return tuple(t.VersionRun(m.tokens, m.version if m.HasField("version") else None) for m in messages)
+def decode_versions(messages: Collection[pb.VersionRun], tokens: int) -> tuple[t.VersionRun, ...]:
+    """Decode run lengths of versions; absent becomes None.
+
+    Raises:
+        InvalidBatchError: more runs than the batch has tokens, or a run of none.
+    """
+    _require_at_most("behavior_versions", len(messages), "runs", tokens, ", the tokens of log_ratio")
+    _require_at_most("behavior_versions", len(messages), "runs", MAX_VERSION_RUNS)
+    runs = tuple(t.VersionRun(m.tokens, m.version if m.HasField("version") else None) for m in messages)
+    if not all(run.tokens for run in runs):
+        raise InvalidBatchError(required("behavior_versions", "a run of 0 tokens", "1 or more a run"))
+    return runs
 
 
 _FLOAT_FIELDS: Final = ("log_ratio", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob")
@@ -168,14 +197,17 @@ def decode_batch(message: pb.TokenBatch) -> t.TokenBatch:
     """Decode a microbatch in the tokens form.
 
     Raises:
-        InvalidBatchError: no log-ratios, an unknown dtype, or fields that contradict each other.
+        InvalidBatchError: no log-ratios, an unknown dtype, a list that is too long, or fields that contradict each
+            other.
     """
     if not message.HasField("log_ratio"):
         raise InvalidBatchError(required("log_ratio", "nothing", "packed floats, zero or more tokens"))
     arrays = {name: decode_floats(name, getattr(message, name)) for name in _FLOAT_FIELDS if message.HasField(name)}
+    tokens, sequences = len(arrays["log_ratio"]), message.sequence_lengths
+    _require_at_most("sequence_lengths", len(sequences), "lengths", max(tokens, FREE_SEQUENCES))
     return t.TokenBatch(
-        sequence_lengths=tuple(message.sequence_lengths),
-        behavior_versions=decode_versions(message.behavior_versions),
+        sequence_lengths=tuple(sequences),
+        behavior_versions=decode_versions(message.behavior_versions, tokens),
         **arrays,
     )
 
@@ -191,7 +223,14 @@ def encode_sketch(sketch: t.PackedSketch) -> pb.Sketch:
 
 
 def decode_sketch(message: pb.Sketch) -> t.PackedSketch:
-    """Decode a batch in the sketch form."""
+    """Decode a batch in the sketch form.
+
+    Raises:
+        InvalidBatchError: more codes than there are, or more moments.
+    """
+    _require_at_most("sketch.code_deltas", len(message.code_deltas), "codes", MAX_CODES)
+    _require_at_most("sketch.counts", len(message.counts), "counts", MAX_CODES)
+    _require_at_most("sketch.moments", len(message.moments), "moments", MAX_MOMENTS)
     return t.PackedSketch(tuple(message.code_deltas), tuple(message.counts), message.nan_tokens, tuple(message.moments))
 
 
@@ -219,8 +258,9 @@ def decode_routing(message: pb.Routing) -> t.Routing:
     """Decode routing agreement counts.
 
     Raises:
-        InvalidBatchError: counts that contradict each other.
+        InvalidBatchError: too many layers, or counts that contradict each other.
     """
+    _require_at_most("routing.layers", len(message.layers), "layers", MAX_LAYERS)
     layers = tuple(
         t.LayerRouting(m.layer, m.tokens, m.flipped_tokens, m.disagreeing_experts, m.top_k) for m in message.layers
     )
@@ -253,8 +293,10 @@ def decode_request(message: pb.ComputeBoundsRequest) -> t.BoundsRequest:
     """Decode one microbatch and where it belongs.
 
     Raises:
-        InvalidBatchError: no batch, or a batch whose fields contradict each other.
+        InvalidBatchError: no batch, a step that can't be meant, or a batch whose fields contradict each other.
     """
+    if not 0 <= message.step <= t.MAX_STEP:
+        raise InvalidBatchError(required("step", message.step, f"0 to {t.MAX_STEP}"))
     kind = message.WhichOneof("batch")
     if kind is None:
         raise InvalidBatchError(required("batch", "nothing", "tokens or a sketch"))
@@ -355,7 +397,13 @@ def decode_run_info(message: pb.RunInfo) -> t.RunInfo:
 
 def encode_error(error: SatwatchError, code: int) -> pb.BatchError:
     """Encode why a batch on a stream was refused; ``code`` is the gRPC status number."""
-    return pb.BatchError(code=code, kind=type(error).__name__, message=str(error))
+    return pb.BatchError(code=code, kind=type(error).__name__, message=error_text(error))
+
+
+def error_text(error: SatwatchError) -> str:
+    """Return an error's message, cut to what fits wherever a refusal travels."""
+    text = str(error)[:MAX_ERROR_BYTES].encode(errors="replace")[:MAX_ERROR_BYTES]
+    return text.decode(errors="ignore")
 
 
 def decode_error(message: pb.BatchError) -> SatwatchError:

@@ -65,6 +65,8 @@ def analyze_files(
                 yield Outcome(path, batch, entry.where, _result(entry, overrides or {}, ignore_unknown))
         except SatwatchError as error:
             yield Outcome(path, batch, "", error)
+        except ImportError:  # a missing extra, which is not the file's fault
+            raise
         except Exception as error:  # noqa: BLE001 - the readers' edge: a damaged file fails in its library's own ways
             yield Outcome(path, batch, "", _unreadable(error))
 
@@ -79,5 +81,7 @@ def _result(entry: Entry, overrides: Mapping[str, Any], ignore_unknown: bool) ->
         return analyze_batch(recorded_batch(entry.load(), ignore_unknown=ignore_unknown), overrides)
     except SatwatchError as error:
         return error
+    except ImportError:
+        raise
     except Exception as error:  # noqa: BLE001 - the readers' edge: what a file holds is nobody's promise
         return _unreadable(error)

@@ -11,6 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final, ParamSpec, TypeVar
 
+from google.protobuf.message import Message
+
 from satwatch import types as t
 from satwatch import wire
 from satwatch.errors import InvalidBatchError, required
@@ -18,17 +20,18 @@ from satwatch.sat.scores import Gated
 from satwatch.server.compute import Selection, Selector, score
 from satwatch.server.ledger import Ledger
 from satwatch.server.runs import RunRegistry
-from satwatch.server.stats import MAX_LAYERS, Account
+from satwatch.server.stats import Account
 from satwatch.server.traffic import Traffic
 from satwatch.v1 import satwatch_pb2 as pb
 
 logger = logging.getLogger(__name__)
 
-# Up to this size a batch is computed on the event loop: a thread's hop would cost more than it frees.
+# Up to this size a batch is read and computed on the event loop: a thread's hop would cost more than it frees.
 INLINE_BYTES: Final = 1 << 19
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +66,11 @@ class Answers:
         self._clock = clock
         self._pool = ThreadPoolExecutor(1, "satwatch-compute")
 
+    @property
+    def max_message_bytes(self) -> int:
+        """The largest request that is answered."""
+        return self._info.max_message_bytes
+
     def close(self) -> None:
         """End the thread that computes large batches."""
         self._pool.shutdown()
@@ -72,7 +80,9 @@ class Answers:
         opening = wire.decode_opening(wire.parse(pb.OpenRunRequest, data))
         run, change = self._registry.open(opening)
         if change != "none":
-            logger.info("Run %r is open (%s), incarnation %r, %s.", run.name, change, run.incarnation, run.rule)
+            logger.info(
+                "Run %r is open (%s), incarnation %r, %s.", run.name, change, run.incarnation, _described(run.rule)
+            )
         server = wire.encode_server_info(self._info)
         return pb.OpenRunResponse(rule=wire.encode_rule(run.rule), server=server).SerializeToString()
 
@@ -90,8 +100,16 @@ class Answers:
 
     async def compute_bounds(self, data: bytes) -> bytes:
         """Answer ComputeBounds."""
-        reply = await self.bound(wire.parse(pb.ComputeBoundsRequest, data), len(data))
+        reply = await self.bound(await self.parse(pb.ComputeBoundsRequest, data), len(data))
         return wire.encode_reply(reply).SerializeToString()
+
+    async def parse(self, message: type[M], data: bytes) -> M:
+        """Parse a message that may be large.
+
+        Raises:
+            InvalidBatchError: the bytes are not such a message.
+        """
+        return await self._do(len(data) <= INLINE_BYTES, wire.parse, message, data)
 
     async def bound(self, message: pb.ComputeBoundsRequest, size: int) -> t.BoundsReply:
         """Bound one batch, and account for it.
@@ -104,21 +122,24 @@ class Answers:
             InvalidBatchError: a batch that can't be meant, or one above a limit.
             UnknownRunError: a run that is not open.
         """
-        request = await self._do(size, wire.decode_request, message)
+        small = size <= INLINE_BYTES
+        request = await self._do(small, wire.decode_request, message)
         batch = self._admit(request)
         run = self._registry.find(request.run, request.incarnation)
         run.check_rank(request.rank)
-        judged = await self._do(size, self._judge, request, batch, run.applied_rule, run.window)
+        window = self._registry.place(run, request)
+        here = small and self._selector.device.type == "cpu"
+        judged = await self._do(here, self._judge, request, batch, run.applied_rule, window)
         self._traffic.computed(judged.selection, judged.seconds)
         # A client that leaves while it waits has not been answered, and its batch is not counted either.
         await self._ledger.room(batch.tokens)
-        if self._registry.count(run, request, batch.tokens):
+        if self._registry.count(run, request, batch.tokens, judged.reply.quantile_reference):
             self._ledger.enter(run.stats, judged.account)
         return judged.reply
 
-    async def _do(self, size: int, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Work here if the batch is small and the device is this CPU, else in the thread for the rest."""
-        if size <= INLINE_BYTES and self._selector.device.type == "cpu":
+    async def _do(self, here: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Work here, on the event loop, or in the thread for what would hold it up."""
+        if here:
             return work(*args, **kwargs)
         return await asyncio.wrap_future(self._pool.submit(work, *args, **kwargs))
 
@@ -131,8 +152,10 @@ class Answers:
             came, limit = f"{batch.tokens} tokens", f"at most {self._info.max_tokens} (max_tokens)"
             raise InvalidBatchError(required("log_ratio", came, limit))
         for layer in request.routing.layers if request.routing else ():
-            if layer.layer >= MAX_LAYERS:
-                raise InvalidBatchError(required("routing.layers", f"layer {layer.layer}", f"0 to {MAX_LAYERS - 1}"))
+            if layer.layer >= wire.MAX_LAYERS:
+                raise InvalidBatchError(
+                    required("routing.layers", f"layer {layer.layer}", f"0 to {wire.MAX_LAYERS - 1}")
+                )
         return batch
 
     def _judge(self, request: t.BoundsRequest, batch: t.TokenBatch, rule: t.Rule, window: int) -> Judged:
@@ -151,6 +174,14 @@ class Answers:
             diagnostics=account.summary.diagnostics() if request.with_diagnostics else None,
         )
         return Judged(selection, self._clock() - started, reply, account)
+
+
+def _described(rule: t.Rule) -> str:
+    """Return a rule as a person reads it."""
+    return (
+        f"quantile={rule.quantile:g} eps={rule.eps_low:g}/{rule.eps_high:g} exponent={rule.exponent:g} "
+        f"level={rule.level} scope={rule.scope} min_reference={rule.min_reference:g}{'' if rule.enabled else ' off'}"
+    )
 
 
 def _gated_tokens(gated: Gated) -> t.GatedTokens:

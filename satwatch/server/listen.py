@@ -1,7 +1,8 @@
 """The addresses a sidecar listens on: what they must look like, and whether they are free.
 
 gRPC's own answer to a taken port is a log line and "failed to bind"; to a taken socket file it is to delete the file
-under the sidecar that serves there. Both are looked at first here, so that the refusal has a reason.
+under the sidecar that serves there. Both are looked at first here, so that the refusal has a reason. When it stops,
+gRPC deletes whatever has the name that it bound, so a socket is bound under a name of its own and then published.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ipaddress
 import re
+import secrets
 import socket
 import stat
 from pathlib import Path
@@ -17,7 +19,8 @@ from typing import Final
 from satwatch.errors import ConfigError, required
 
 _HOST_PORT: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+):(?P<port>[0-9]{1,5})")
-_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux, without its closing NUL
+# sun_path of Linux is 107 and a closing NUL; the private name, in the same folder, may be this much longer.
+_SOCKET_PATH_BYTES: Final = 100
 
 
 def address_requirement(address: str) -> str | None:
@@ -85,9 +88,10 @@ def _ensure_free_port(host: str, port: int) -> None:
 def _ensure_free_path(address: str) -> None:
     path = Path(socket_path(address))
     if not path.exists():
+        private = _private_path(path)
         with socket.socket(socket.AF_UNIX) as probe:
-            probe.bind(str(path))
-        path.unlink()
+            probe.bind(str(private))
+        private.unlink()
     elif not stat.S_ISSOCK(path.stat().st_mode):
         raise ConfigError(required("listen", f"{address} (a file that is no socket)", "a path that is free"))
     elif _is_served(path):
@@ -106,8 +110,46 @@ def _is_served(path: Path) -> bool:
     return True
 
 
-def remove_socket(address: str) -> None:
-    """Remove the file of unix:PATH, if the server left it."""
-    if address.startswith("unix:"):
+def _private_path(path: Path) -> Path:
+    return path.with_name(f".{secrets.token_hex(3)}")
+
+
+class SocketFile:
+    """A unix socket's file: bound under a private name, then published; only its own server removes it.
+
+    Attributes:
+        bound: the address to bind.
+    """
+
+    def __init__(self, address: str) -> None:
+        """Choose a private name beside unix:PATH."""
+        self._path = Path(socket_path(address))
+        self._private = _private_path(self._path)
+        self._file: tuple[int, int] | None = None
+        self.bound = f"unix:{self._private}"
+
+    def publish(self) -> None:
+        """Give the socket, which is bound, its public name.
+
+        Raises:
+            ConfigError: the name has been taken meanwhile.
+        """
+        self._file = _identity(self._private)
+        try:
+            self._path.hardlink_to(self._private)
+        except OSError as error:
+            came = f"unix:{self._path} ({error.strerror})"
+            raise ConfigError(required("listen", came, "an address that is free and can be bound")) from error
+        finally:
+            self._private.unlink()
+
+    def remove(self) -> None:
+        """Remove the file if it is still this socket's. The socket must still be open: a number may be used again."""
         with contextlib.suppress(FileNotFoundError):
-            Path(socket_path(address)).unlink()
+            if _identity(self._path) == self._file:
+                self._path.unlink()
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.lstat()
+    return status.st_dev, status.st_ino

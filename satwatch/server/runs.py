@@ -1,11 +1,13 @@
 """Which runs are open, under which rule, and which batches have been counted.
 
-Pure: values and a clock's reading in, values or refusals out; no socket, thread or file. One thread writes.
+Pure but for its log: values and a clock's reading in, values or refusals out; no socket, thread or file. One thread
+writes.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+import logging
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal, TypeAlias
@@ -18,46 +20,26 @@ from satwatch.errors import (
     VersionOrderError,
     required,
 )
+from satwatch.server.ranks import Rank
+from satwatch.server.retries import RETRY_KEYS, Retries
 from satwatch.server.stats import RunStats
 from satwatch.types import RULE_FIELDS, BoundsRequest, Rule, RunInfo, RunOpening
 
+logger = logging.getLogger(__name__)
+
 # A run idle for less is waited for, not forgotten: a checkpoint or an evaluation takes minutes.
 IDLE_SECONDS: Final = 3600.0
-# A retry follows its original within the client's deadline; this holds minutes of the largest runs, in 70 MB at most.
-RETRY_KEYS: Final = 1 << 18
+# Ended incarnations that a run remembers: a process that outlived its run must not take it back.
+ENDED_INCARNATIONS: Final = 64
+# An incarnation that was heard of so short a time ago may well be alive.
+ALIVE_SECONDS: Final = 60.0
+
+_SHARED_RANK: Final = (
+    "Run %r: rank %d sent two different batches as step %d, microbatch %d; such batches are not counted. "
+    "Do several ranks share rank %d?"
+)
 
 Change: TypeAlias = Literal["none", "new", "replaced"]
-
-
-@dataclass(slots=True)
-class Fallbacks:
-    """What one rank's client said of the batches it answered without the sidecar.
-
-    It says its own total so far. A lower total is a message overtaken by a later one, or, once the rank has
-    opened the run again, a client that started again from 0.
-    """
-
-    last: int = 0
-    reopened: bool = False
-
-    def observe(self, count: int) -> int:
-        """Take a client's total so far, and return by how much the sum grows."""
-        if count >= self.last:
-            new = count - self.last
-        elif self.reopened:
-            new = count
-        else:
-            return 0
-        self.last, self.reopened = count, False
-        return new
-
-
-@dataclass(slots=True)
-class Rank:
-    """What is kept of one data-parallel rank."""
-
-    openings: int = 0
-    fallbacks: Fallbacks = field(default_factory=Fallbacks)
 
 
 @dataclass(slots=True)
@@ -69,7 +51,7 @@ class Run:
         incarnation: its life; empty if the trainer names none.
         rule: the rule it was opened with.
         world_size: the largest that a rank of this incarnation announced.
-        window: grows when steps may start over; a batch of an older window is late.
+        window: grows when steps start over; a batch of an older window is late.
         touched: the clock at its last message.
         batches: batches counted, over all incarnations.
         duplicate_batches: retries, answered and not counted.
@@ -79,6 +61,8 @@ class Run:
         published_version: the last one published in this incarnation.
         version_may_fall: the run was opened again without an incarnation since then.
         policy_version: the last one seen in a batch.
+        ended: the incarnations that others have replaced, the latest of them.
+        has_warned: a retry with another content has been logged.
         ranks: what is kept of each rank.
         stats: what the ledger keeps of the batches; another thread writes it.
     """
@@ -97,6 +81,8 @@ class Run:
     published_version: int | None = None
     version_may_fall: bool = False
     policy_version: int | None = None
+    ended: deque[str] = field(default_factory=lambda: deque(maxlen=ENDED_INCARNATIONS))
+    has_warned: bool = False
     ranks: dict[int, Rank] = field(default_factory=dict)
     stats: RunStats = field(default_factory=RunStats)
 
@@ -137,9 +123,8 @@ class RunRegistry:
         """Make an empty registry; the clock counts seconds from anywhere, upwards."""
         self._max_runs = max_runs
         self._clock = clock
-        self._retry_keys = retry_keys
         self._runs: dict[str, Run] = {}
-        self._counted: OrderedDict[tuple[object, ...], None] = OrderedDict()
+        self._retries = Retries(retry_keys)
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -155,7 +140,7 @@ class RunRegistry:
         rule and versions; counters go on.
 
         Raises:
-            ConfigError: another rule in the same incarnation.
+            ConfigError: another rule in the same incarnation, or an incarnation that has ended.
             OverloadedError: too many runs, and none idle long enough to make room.
         """
         run = self._runs.get(opening.run)
@@ -165,22 +150,43 @@ class RunRegistry:
             run = Run(opening.run, opening.incarnation, opening.rule, opening.world_size)
             self._runs[run.name], change = run, "new"
         elif self._replaces(run, opening):
-            run.incarnation, run.rule, run.world_size = opening.incarnation, opening.rule, opening.world_size
-            run.published_version = run.policy_version = None
-            run.window, change = run.window + 1, "replaced"
+            self._replace(run, opening)
+            change = "replaced"
         elif not opening.incarnation:
-            # Perhaps a trainer that started again, perhaps a rank that reconnects: steps and versions may start over.
-            run.window += 1
+            # Perhaps a trainer that started again, perhaps a rank that reconnects: versions may start over.
             run.version_may_fall = True
         run.world_size = max(run.world_size, opening.world_size)
         run.touched = self._clock()
-        rank = run.ranks.setdefault(opening.rank, Rank())
-        rank.openings += 1
-        rank.fallbacks.reopened = True
+        rank = run.ranks.get(opening.rank)
+        if rank is None:
+            run.ranks[opening.rank] = Rank(run.window)
+        else:
+            rank.reopened = rank.fallbacks.reopened = True
         return run, change
+
+    def _replace(self, run: Run, opening: RunOpening) -> None:
+        """Start a new incarnation of a run, or its first under another rule."""
+        if opening.incarnation != run.incarnation:
+            self._end_incarnation(run, opening.incarnation)
+        run.incarnation, run.rule, run.world_size = opening.incarnation, opening.rule, opening.world_size
+        run.published_version = run.policy_version = None
+        run.window += 1
+
+    def _end_incarnation(self, run: Run, successor: str) -> None:
+        if run.incarnation:  # no incarnation is no name, and may come again
+            run.ended.append(run.incarnation)
+        idle = self._clock() - run.touched
+        if idle < ALIVE_SECONDS and run.incarnation:
+            message = "Run %r: incarnation %r replaces %r, last heard of %.1f s ago. Do two trainers use one run?"
+            logger.warning(message, run.name, successor, run.incarnation, idle)
 
     @staticmethod
     def _replaces(run: Run, opening: RunOpening) -> bool:
+        if opening.incarnation in run.ended:
+            came = repr(opening.incarnation)
+            raise ConfigError(
+                required("incarnation", came, f"the current one {run.incarnation!r} or a new one: {came} has ended")
+            )
         if opening.incarnation != run.incarnation:
             return True
         if opening.rule == run.rule:
@@ -233,12 +239,38 @@ class RunRegistry:
         run.published_version, run.version_may_fall = version, False
         return previous
 
-    def count(self, run: Run, request: BoundsRequest, tokens: int) -> bool:
-        """Count an answered batch, and tell whether it is new: a retry counts once."""
-        rank = run.ranks.setdefault(request.rank, Rank())
+    def place(self, run: Run, request: BoundsRequest) -> int:
+        """Return the window of a batch that has come, after starting a new one if its step shows a restart."""
+        step = request.step
+        if run.incarnation or step is None:  # a named incarnation's steps never start over
+            return run.window
+        rank = run.ranks.setdefault(request.rank, Rank(run.window))
+        if rank.has_restarted(step, run.window):
+            if rank.window == run.window:  # else another rank of the same restart came first
+                run.window += 1
+            rank.life, rank.step, rank.reopened = run.window, step, False
+        elif rank.step is None or step > rank.step:
+            rank.step, rank.reopened = step, False
+        rank.window = run.window
+        return run.window
+
+    def count(self, run: Run, request: BoundsRequest, tokens: int, quantile_reference: float | None) -> bool:
+        """Count an answered batch, and tell whether it is new: a retry counts once.
+
+        Args:
+            run: the batch's run.
+            request: the batch and where it belongs.
+            tokens: its active tokens.
+            quantile_reference: q of the answer, or None; with the tokens it tells a retry from another batch.
+        """
+        rank = run.ranks.setdefault(request.rank, Rank(run.window))
         run.client_fallbacks += rank.fallbacks.observe(request.client_fallbacks)
-        if self._is_retry(run, rank, request):
+        found = self._retries.look(request, run.incarnation or rank.life, (tokens, quantile_reference))
+        if found != "new":
             run.duplicate_batches += 1
+            if found == "different" and not run.has_warned:
+                run.has_warned = True
+                logger.warning(_SHARED_RANK, run.name, request.rank, request.step, request.microbatch, request.rank)
             return False
         run.batches += 1
         run.tokens += tokens
@@ -246,16 +278,3 @@ class RunRegistry:
         if request.policy_version is not None:
             run.policy_version = request.policy_version
         return True
-
-    def _is_retry(self, run: Run, rank: Rank, request: BoundsRequest) -> bool:
-        if request.step is None or request.microbatch is None:
-            return False
-        # Without an incarnation, a rank that opens again may be a trainer that starts its steps again.
-        life = run.incarnation or rank.openings
-        key = (run.name, life, request.rank, request.step, request.microbatch)
-        if key in self._counted:
-            return True
-        self._counted[key] = None
-        if len(self._counted) > self._retry_keys:
-            self._counted.popitem(last=False)
-        return False

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 from prometheus_client import CollectorRegistry, make_wsgi_app
@@ -15,21 +15,75 @@ from prometheus_client.registry import Collector
 
 from satwatch.errors import ConfigError, required
 
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
 # How soon the server notices that it is to end; prometheus_client's own takes half a second of every shutdown.
 _POLL_SECONDS: Final = 0.1
+# A scraper sends its request at once, and reads the answer as it comes.
+_SOCKET_SECONDS: Final = 10.0
+# Each connection holds a thread; a sidecar has a handful of scrapers.
+_MAX_CONNECTIONS: Final = 64
 
 
-class _Server6(ThreadingWSGIServer):
+class _Server(ThreadingWSGIServer):
+    """A thread a connection, and a bounded number of both."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - the base's own signature
+        """Listen, with every connection free."""
+        super().__init__(*args, **kwargs)
+        self._free = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
+        """Start a connection's thread, or close it when there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no more threads
+            self._free.release()
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as the base has it
+        """Serve a connection, and free its place."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
+
+
+class _Server6(_Server):
     """The same on an IPv6 address."""
 
     address_family = socket.AF_INET6
 
 
 class _QuietHandler(WSGIRequestHandler):
-    """A handler that does not log each scrape."""
+    """A handler that logs no scrape, and gives up on a scraper that says nothing or leaves."""
+
+    timeout = _SOCKET_SECONDS
+
+    def handle(self) -> None:
+        """Answer one request."""
+        with suppress(OSError):
+            super().handle()
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing."""
+
+
+def _site(metrics: WSGIApplication) -> WSGIApplication:
+    """Return the metrics at /metrics, a pointer to them at /, and nothing anywhere else."""
+
+    def answer(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ.get("PATH_INFO", "")
+        if path == "/metrics":
+            return metrics(environ, start_response)
+        start_response("200 OK" if path in ("", "/") else "404 Not Found", [("Content-Type", "text/plain")])
+        return [b"The metrics are at /metrics.\n"]
+
+    return answer
 
 
 @contextmanager
@@ -50,8 +104,8 @@ def serving_metrics(host: str, port: int, collector: Collector) -> Iterator[str]
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
     try:
-        kind = _Server6 if ":" in host else ThreadingWSGIServer
-        server = make_server(host, port, make_wsgi_app(registry), kind, _QuietHandler)
+        kind = _Server6 if ":" in host else _Server
+        server = make_server(host, port, _site(make_wsgi_app(registry)), kind, _QuietHandler)
     except OSError as error:
         came = f"{port} on {host} ({error.strerror})"
         raise ConfigError(required("metrics_port", came, "a port that is free; 0 picks one")) from error

@@ -24,7 +24,7 @@ from satwatch.server.allocation import keep_freed_memory
 from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector, choose_device
 from satwatch.server.ledger import Ledger
-from satwatch.server.listen import ensure_free, remove_socket, split_address
+from satwatch.server.listen import SocketFile, ensure_free, split_address
 from satwatch.server.metrics import SidecarCollector
 from satwatch.server.runs import RunRegistry
 from satwatch.server.scrape import serving_metrics
@@ -113,13 +113,14 @@ async def _serve_grpc(settings: Settings, servicer: Servicer, stack: AsyncExitSt
     status = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(status, server)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
+    # In the order of the end: drain, remove the socket files while the sockets are open, stop.
+    stack.push_async_callback(server.stop, _FLUSH_SECONDS)
     addresses = tuple(_bind(server, address, stack) for address in settings.listen)
     await status.set(SERVICE, health_pb2.HealthCheckResponse.SERVING)
 
     async def drain() -> None:
         await status.enter_graceful_shutdown()
         await servicer.close(settings.drain_seconds)
-        await server.stop(_FLUSH_SECONDS)
 
     stack.push_async_callback(drain)
     await server.start()
@@ -130,7 +131,8 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
         # Two sidecars on one port would each get some of the batches: the second one must fail.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        # Twice the limit reaches the servicer, which refuses by name; what is larger yet, gRPC refuses in its words.
+        ("grpc.max_receive_message_length", min(2 * settings.max_message_bytes, 2**31 - 1)),
         ("grpc.max_send_message_length", -1),
         # A client that waits for its next step may keep its connection alive.
         ("grpc.keepalive_permit_without_calls", 1),
@@ -139,12 +141,14 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _bind(server: grpc.aio.Server, address: str, stack: AsyncExitStack) -> str:
+    file = SocketFile(address) if address.startswith("unix:") else None
     try:
-        port = server.add_insecure_port(address)
+        port = server.add_insecure_port(address if file is None else file.bound)
     except RuntimeError as error:
         raise ConfigError(required("listen", address, "an address that is free and can be bound")) from error
-    if address.startswith("unix:"):
-        stack.callback(remove_socket, address)
+    if file is not None:
+        file.publish()
+        stack.callback(file.remove)
         return address
     host, _ = split_address(address)
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -181,6 +185,7 @@ async def _serve_until_signal(settings: Settings) -> None:
         logger.info("Draining.")
         for number in signals:
             loop.remove_signal_handler(number)
+    logger.info("Stopped.")
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import grpc
 import grpc.aio
 
 from satwatch import wire
-from satwatch.errors import InvalidBatchError, SatwatchError, UnavailableError
+from satwatch.errors import InvalidBatchError, OverloadedError, SatwatchError, UnavailableError, required
 from satwatch.server.answers import Answers
 from satwatch.server.traffic import Traffic
 from satwatch.v1 import satwatch_pb2 as pb
@@ -20,8 +20,10 @@ from satwatch.v1 import satwatch_pb2 as pb
 logger = logging.getLogger(__name__)
 
 ERROR_KEY: Final = "satwatch-error"
-# A status message travels in a header, and a header has some kilobytes at most.
-_MESSAGE_CHARACTERS: Final = 1000
+# What gRPC has received and not yet handed over when it stops ends as CANCELLED, which says nothing to a caller. So
+# the sidecar goes on refusing until no request has come for this long, but not for ever.
+_CALM_SECONDS: Final = 0.05
+_REFUSING_SECONDS: Final = 1.0
 _CLOSING: Final = "the sidecar is shutting down"
 _DEFECT: Final = "the sidecar failed on this request and serves on; its log says why"
 
@@ -44,6 +46,7 @@ class Servicer:
         self._traffic = traffic
         self._clock = clock
         self._active = 0
+        self._requests = 0
         self._closing = False
         self._quiet = asyncio.Event()
         self._idle_streams: set[asyncio.Task[Any]] = set()
@@ -80,6 +83,13 @@ class Servicer:
                 await asyncio.wait_for(self._quiet.wait(), timeout)
             except TimeoutError:
                 logger.warning("%d requests were still in flight after %.1f s.", self._active, timeout)
+        await self._refuse_until_calm()
+
+    async def _refuse_until_calm(self) -> None:
+        ends, seen = time.monotonic() + _REFUSING_SECONDS, -1
+        while seen != self._requests and time.monotonic() < ends:
+            seen = self._requests
+            await asyncio.sleep(_CALM_SECONDS)
 
     async def attempt(self, kind: str, answer: Answer, data: bytes) -> bytes:
         """Answer a request, and count it.
@@ -94,9 +104,11 @@ class Servicer:
         """
         started = self._clock()
         self._active += 1
+        self._requests += 1
         reply = b""
         try:
             self._check_open()
+            self._check_size(data)
             reply = await answer(data)
         except SatwatchError as error:
             self._traffic.failed(error)
@@ -116,6 +128,12 @@ class Servicer:
     def _check_open(self) -> None:
         if self._closing:
             raise UnavailableError(_CLOSING)
+
+    def _check_size(self, data: bytes) -> None:
+        limit = self._answers.max_message_bytes
+        if len(data) > limit:
+            requirement = f"at most {limit} (max_message_bytes)"
+            raise OverloadedError(required("message", f"{len(data)} bytes", requirement))
 
     def _unary(self, kind: str, answer: Answer) -> Callable[[bytes, Context], Awaitable[bytes]]:
         async def handle(data: bytes, context: Context) -> bytes:
@@ -151,16 +169,22 @@ class Servicer:
         return data if isinstance(data, bytes) else None
 
     async def _answer_item(self, data: bytes) -> bytes:
+        request_id: int | None = None
+
+        async def answer(data: bytes) -> bytes:
+            nonlocal request_id
+            item = await self._answers.parse(pb.StreamBoundsRequest, data)
+            request_id = item.request_id
+            reply = wire.encode_reply(await self._answers.bound(item.request, len(data)))
+            return pb.StreamBoundsResponse(request_id=request_id, response=reply).SerializeToString()
+
         try:
-            return await self.attempt("StreamBounds", self._bound_item, data)
+            return await self.attempt("StreamBounds", answer, data)
         except SatwatchError as error:
             refusal = wire.encode_error(error, _code(error).value[0])
-            return pb.StreamBoundsResponse(request_id=_request_id(data), error=refusal).SerializeToString()
-
-    async def _bound_item(self, data: bytes) -> bytes:
-        item = wire.parse(pb.StreamBoundsRequest, data)
-        reply = wire.encode_reply(await self._answers.bound(item.request, len(data)))
-        return pb.StreamBoundsResponse(request_id=item.request_id, response=reply).SerializeToString()
+            if request_id is None:
+                request_id = _request_id(data)
+            return pb.StreamBoundsResponse(request_id=request_id, error=refusal).SerializeToString()
 
 
 def _code(error: SatwatchError) -> grpc.StatusCode:
@@ -168,11 +192,11 @@ def _code(error: SatwatchError) -> grpc.StatusCode:
 
 
 async def _abort(context: Context, error: SatwatchError) -> NoReturn:
-    await context.abort(_code(error), str(error)[:_MESSAGE_CHARACTERS], ((ERROR_KEY, type(error).__name__),))
+    await context.abort(_code(error), wire.error_text(error), ((ERROR_KEY, type(error).__name__),))
 
 
 def _request_id(data: bytes) -> int:
-    """Return the id that a refused message's answer repeats; 0 when the message does not parse."""
+    """Return the id of a message refused before it was read; 0 when it does not parse."""
     try:
         return wire.parse(pb.StreamBoundsRequest, data).request_id
     except InvalidBatchError:

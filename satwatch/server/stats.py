@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final
 
 import torch
 
@@ -26,9 +25,6 @@ from satwatch.sat import (
 )
 from satwatch.types import BoundsRequest, Routing, TokenBatch, VersionRun
 
-# A layer is a label, so that its values are bounded.
-MAX_LAYERS: Final = 1024
-
 
 @dataclass(frozen=True)
 class Account:
@@ -39,7 +35,7 @@ class Account:
         batch: its tokens.
         scores: its scores under the rule applied.
         quantile_reference: q of the answer.
-        window: the run's window when the batch came.
+        window: the run's window when the batch came; see :class:`satwatch.server.runs.Run`.
     """
 
     request: BoundsRequest

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 
 import grpc
 import pytest
 import torch
 
 from satwatch import types, wire
+from satwatch.errors import InvalidBatchError
 from satwatch.sat import clip_bounds
 from satwatch.v1 import satwatch_pb2 as pb
 
@@ -74,7 +76,7 @@ BAD_BATCHES = {
     ),
     "a layer twice": (
         routed({"layer": 1, "tokens": 1, "top_k": 2}, {"layer": 1, "tokens": 1, "top_k": 2}),
-        "routing.layers: got layers [1, 1], required each layer once",
+        "routing.layers: got layer 1 twice, required each layer once",
     ),
     "a layer above the limit": (
         routed({"layer": 1024, "tokens": 1, "top_k": 2}),
@@ -87,6 +89,18 @@ BAD_BATCHES = {
     "a rank outside the world": (
         pb.ComputeBoundsRequest(run="r", rank=1, tokens=pb.TokenBatch(log_ratio=floats(1))),
         "rank: got 1, required 0 to 0 (world_size 1)",
+    ),
+    "a step below 0": (
+        pb.ComputeBoundsRequest(run="r", step=-1, tokens=pb.TokenBatch(log_ratio=floats(3))),
+        "step: got -1, required 0 to 9007199254740992",
+    ),
+    "empty version runs by the million": (
+        tokens(behavior_versions=[pb.VersionRun()] * 1_000_000),
+        "behavior_versions: got 1000000 runs, required at most 3, the tokens of log_ratio",
+    ),
+    "empty sequences by the million": (
+        tokens(sequence_lengths=[3] + [0] * 1_000_000),
+        "sequence_lengths: got 1000001 lengths, required at most 65536",
     ),
     "a sketch": (
         pb.ComputeBoundsRequest(run="r", sketch=pb.Sketch(code_deltas=[1], counts=[1])),
@@ -222,9 +236,13 @@ def test_sequence_level_without_lengths(serve):
 def test_a_message_above_the_limit_is_told_the_limit(serve):
     sidecar = serve(max_message_bytes=4096)
     sidecar.wire.open()
-    status, details, _ = refusal(sidecar.wire.bounds, tokens(2000))
+    status, details, kind = refusal(sidecar.wire.bounds, tokens(1200))
+    assert (status, kind) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "OverloadedError")
+    assert re.fullmatch(r"message: got \d{4} bytes, required at most 4096 \(max_message_bytes\)", details)
+    # More than twice the limit, gRPC itself refuses, in its own words.
+    status, details, _ = refusal(sidecar.wire.bounds, tokens(4000))
     assert status == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "4096" in details
+    assert "larger than max" in details
     assert_lives(sidecar)
 
 
@@ -278,11 +296,25 @@ def test_a_defect_is_internal_said_shortly_logged_and_survived(sidecar, monkeypa
     assert sidecar.metrics()['satwatch_errors_total{kind="InternalError"}'] == 1
 
 
-def test_a_long_refusal_fits_into_its_header(sidecar):
-    layers = [{"layer": layer // 2, "tokens": 1, "top_k": 1} for layer in range(2000)]
-    status, details, _ = refusal(sidecar.wire.bounds, routed(*layers))
-    assert status == INVALID
-    assert details.startswith("routing.layers: got layers [0, 0, 1, 1")
+def test_layers_by_the_million_are_refused_by_their_count_and_the_stream_lives(sidecar):
+    bad = routed(*[{"layer": 7, "tokens": 1, "top_k": 1}] * 200_000)
+    details = "routing.layers: got 200000 layers, required at most 1024"
+    assert refusal(sidecar.wire.bounds, bad) == (INVALID, details, "InvalidBatchError")
+    items = [pb.StreamBoundsRequest(request_id=n, request=request) for n, request in ((1, bad), (2, tokens()))]
+    refused, answered = sidecar.wire.stub.StreamBounds(iter(items), timeout=60)
+    assert (refused.request_id, refused.error.message) == (1, details)
+    assert (answered.request_id, answered.response.tokens) == (2, 3)
+
+
+def test_a_long_refusal_fits_into_header_and_stream(sidecar, monkeypatch):
+    def refuse(*_):
+        raise InvalidBatchError("é" * 5_000_000)
+
+    monkeypatch.setattr("satwatch.server.answers.score", refuse)
+    status, details, _ = refusal(sidecar.wire.bounds, tokens())
+    assert (status, details) == (INVALID, "é" * 500)
+    (answer,) = sidecar.wire.stub.StreamBounds(iter([pb.StreamBoundsRequest(request=tokens())]), timeout=60)
+    assert answer.error.message == "é" * 500
 
 
 ODD = {

@@ -15,7 +15,7 @@ import torch
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
-from satwatch import __version__, types
+from satwatch import __version__, types, wire
 from satwatch.errors import ConfigError
 from satwatch.server import answers
 from satwatch.v1 import satwatch_pb2 as pb
@@ -128,6 +128,19 @@ def test_a_socket_file_goes_with_its_sidecar_and_a_dead_ones_is_replaced(serve, 
     assert not path.exists()
 
 
+def test_a_sidecar_that_ends_leaves_its_successors_socket(serve, tmp_path):
+    path = tmp_path / "s"
+    first = serve(listen=(f"unix:{path}",))
+    first.wire.open()
+    path.unlink()
+    second = serve(listen=(f"unix:{path}",))
+    first.stop()
+    assert second.wire.open().server.version == __version__
+    assert [file.name for file in tmp_path.iterdir()] == ["s"]
+    second.stop()
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_restart_on_the_same_port(serve):
     first = serve()
     first.wire.open()
@@ -157,6 +170,33 @@ def test_a_drain_answers_what_is_in_flight_and_refuses_what_is_new(serve, held):
         assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "the sidecar is shutting down")
 
 
+def test_a_drain_under_load_tells_every_caller_why(serve):
+    sidecar = serve()
+    sidecar.wire.open(world_size=8)
+    busy, ends = threading.Semaphore(0), []
+
+    def call_until_refused(rank):
+        message = sidecar.wire.request(rank=rank)
+        with grpc.insecure_channel(sidecar.address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
+            stub = type(sidecar.wire)(sidecar.address, channel).stub
+            try:
+                while True:
+                    stub.ComputeBounds(message, timeout=60)
+                    busy.release()
+            except grpc.RpcError as error:
+                ends.append((error.code(), error.details()))
+
+    callers = [threading.Thread(target=call_until_refused, args=(rank,)) for rank in range(8)]
+    for caller in callers:
+        caller.start()
+    for _ in range(100):
+        assert busy.acquire(timeout=60)
+    sidecar.stop()
+    for caller in callers:
+        caller.join(60)
+    assert ends == [(grpc.StatusCode.UNAVAILABLE, "the sidecar is shutting down")] * 8
+
+
 def test_a_drain_gives_up_after_its_time(serve, held, caplog):
     sidecar = serve(drain_seconds=0.0)
     sidecar.wire.open()
@@ -180,6 +220,7 @@ def test_a_signal_drains_the_process(spawn, number, tmp_path):
     out, err = process.popen.communicate(timeout=60)
     assert (process.popen.returncode, out) == (0, "")
     assert "Draining." in err
+    assert err.rstrip().endswith("Stopped.")
     assert "Traceback" not in err
     assert not (tmp_path / "s").exists()
 
@@ -198,3 +239,25 @@ def test_a_large_batch_leaves_the_event_loop_free(sidecar):
     message = sidecar.wire.request(d, dtype=torch.float32, rule_only=True)
     assert len(message.SerializeToString()) > answers.INLINE_BYTES
     assert sidecar.wire.bounds(message).tokens == 300_000
+
+
+def test_an_opening_is_logged_for_people(serve, caplog):
+    with caplog.at_level("INFO"):
+        serve().wire.open(incarnation="a", rule=types.Rule(eps_high=0.28, enabled=False))
+    assert "Run 'r' is open (new), incarnation 'a', quantile=0.9 eps=0.2/0.28 exponent=2 level=token" in caplog.text
+    assert "min_reference=0 off." in caplog.text
+
+
+def test_large_messages_are_read_off_the_event_loop(sidecar, monkeypatch):
+    threads, parse = [], wire.parse
+
+    def noting(message, data):
+        threads.append(threading.current_thread().name)
+        return parse(message, data)
+
+    monkeypatch.setattr("satwatch.server.answers.wire.parse", noting)
+    large = sidecar.wire.request(torch.zeros(300_000), dtype=torch.float32, rule_only=True)
+    sidecar.wire.bounds(large)
+    list(sidecar.wire.stub.StreamBounds(iter([pb.StreamBoundsRequest(request=large)]), timeout=60))
+    sidecar.wire.bounds(sidecar.wire.request())
+    assert [name.rpartition("_")[0] for name in threads] == ["satwatch-compute"] * 2 + ["satwatch-sidecar"]

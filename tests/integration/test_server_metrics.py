@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
+import socket
 import threading
 
 import grpc
@@ -10,6 +13,7 @@ import torch
 
 from satwatch import types, wire
 from satwatch.sat import clip_bounds, diagnostics, pack
+from satwatch.server import scrape
 from satwatch.server.stats import RunStats
 from satwatch.v1 import satwatch_pb2 as pb
 
@@ -205,3 +209,57 @@ def test_bounds_built_from_the_wire_equal_the_local_ones_bit_for_bit(serve, dtyp
     assert torch.equal(low.to(expected.low.dtype), expected.low)
     assert torch.equal(high.to(expected.high.dtype), expected.high)
     assert len(reply.gated_low.index) + len(reply.gated_high.index) == int(expected.gate.sum()) > 0
+
+
+def test_a_rank_that_opens_the_run_in_mid_step_keeps_the_steps_metrics(sidecar):
+    sidecar.wire.open(world_size=2)
+    sidecar.wire.bounds(sidecar.wire.request([5.0] * 9, step=100, microbatch=0))
+    for microbatch in range(2):
+        sidecar.wire.open(rank=1, world_size=2)
+        sidecar.wire.bounds(sidecar.wire.request([0.1], rank=1, step=100, microbatch=microbatch))
+    samples = sidecar.metrics()
+    assert samples['satwatch_log_ratio_abs_max{run="r"}'] == 5
+    assert samples['satwatch_log_ratio_abs_mean{run="r"}'] == pytest.approx(45.2 / 11, rel=1e-12)
+
+
+def test_a_trainer_that_starts_again_shows_its_own_step(sidecar):
+    sidecar.wire.bounds(sidecar.wire.request([5.0], step=100, microbatch=0))
+    sidecar.wire.open()
+    sidecar.wire.bounds(sidecar.wire.request([0.1], step=7, microbatch=0))
+    assert sidecar.metrics()['satwatch_log_ratio_abs_max{run="r"}'] == 0.1
+
+
+def test_a_scraper_that_says_nothing_is_left(sidecar, monkeypatch, capfd):
+    monkeypatch.setattr(scrape._QuietHandler, "timeout", 0.1)
+    host, port = sidecar.metrics_url.split("/")[2].split(":")
+    with socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(b"GET /metrics HT")
+        assert connection.recv(1) == b""
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_half_open_scrapes_are_bounded(serve, monkeypatch):
+    sidecar = serve()
+    host, port = sidecar.metrics_url.split("/")[2].split(":")
+    with contextlib.ExitStack() as stack:
+
+        def half_open():
+            connection = stack.enter_context(socket.create_connection((host, int(port)), timeout=60))
+            connection.sendall(b"GET /metrics HT")
+            return connection
+
+        monkeypatch.setattr(scrape._QuietHandler, "timeout", None)
+        held = [half_open() for _ in range(scrape._MAX_CONNECTIONS)]
+        with contextlib.suppress(ConnectionError):
+            assert half_open().recv(1) == b""
+        held[0].sendall(b"TP/1.0\r\n\r\n")
+        with held[0].makefile("rb") as answer:
+            assert b"satwatch_runs 0.0" in answer.read()
+
+
+@pytest.mark.parametrize(("path", "status"), [("/", 200), ("/metrics", 200), ("/metrics/x", 404), ("/x", 404)])
+def test_only_metrics_are_served_and_the_root_points_there(sidecar, path, status):
+    with contextlib.closing(http.client.HTTPConnection(sidecar.metrics_url.split("/")[2], timeout=60)) as connection:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        assert (answer.status, b"/metrics" in answer.read()) == (status, path != "/metrics")

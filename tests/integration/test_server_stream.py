@@ -82,14 +82,16 @@ def test_a_defect_on_the_stream_leaves_it_open(sidecar, monkeypatch, caplog):
     assert "boom" in caplog.text
 
 
-def test_a_message_above_the_limit_ends_the_stream_with_the_limit(serve):
+def test_a_message_above_the_limit_is_refused_and_one_above_twice_the_limit_ends_the_stream(serve):
     sidecar = serve(max_message_bytes=4096)
     sidecar.wire.open()
-    found = sidecar.wire.stub.StreamBounds(iter([item(sidecar, 1, log_ratio=[0.0] * 1000)]))
+    items = [item(sidecar, number, log_ratio=[0.0] * tokens) for number, tokens in enumerate((600, 3, 2000))]
+    found = sidecar.wire.stub.StreamBounds(iter(items))
+    assert next(found).error.kind == "OverloadedError"
+    assert next(found).response.tokens == 3
     with pytest.raises(grpc.RpcError) as ended:
         next(found)
     assert ended.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "4096" in ended.value.details()
     assert sidecar.wire.bounds(sidecar.wire.request()).tokens == 3
 
 

@@ -68,8 +68,8 @@ def test_everything_comes_back_as_it_went(value, encode, decode):
     assert decode(through_bytes(encode(value))) == value
 
 
-@given(st.integers(-(2**63), 2**63 - 1), st.integers(-(2**63), 2**63 - 1))
-def test_versions_and_steps_keep_their_sign(version, step):
+@given(st.integers(-(2**63), 2**63 - 1), st.integers(0, t.MAX_STEP))
+def test_versions_keep_their_sign_and_steps_their_size(version, step):
     request = dataclasses.replace(REQUEST, policy_version=version, step=step)
     assert wire.decode_request(through_bytes(wire.encode_request(request))) == request
 
@@ -113,6 +113,45 @@ REFUSALS = {
         tokens(log_ratio=floats(), behavior_versions=[pb.VersionRun(tokens=2, version=1)]),
         "behavior_versions: got runs of 2 tokens, required 3",
     ),
+    "more version runs than tokens": (
+        tokens(log_ratio=floats(), behavior_versions=[pb.VersionRun(tokens=3)] + [pb.VersionRun()] * 3),
+        "behavior_versions: got 4 runs, required at most 3, the tokens of log_ratio",
+    ),
+    "a version run of no tokens": (
+        tokens(log_ratio=floats(), behavior_versions=[pb.VersionRun(tokens=3), pb.VersionRun(version=1)]),
+        "behavior_versions: got a run of 0 tokens, required 1 or more a run",
+    ),
+    "too many sequences": (
+        tokens(log_ratio=floats(), sequence_lengths=[3] + [0] * wire.FREE_SEQUENCES),
+        "sequence_lengths: got 65537 lengths, required at most 65536",
+    ),
+    "too many layers": (
+        pb.ComputeBoundsRequest(
+            tokens=pb.TokenBatch(log_ratio=floats()),
+            routing=pb.Routing(layers=[pb.LayerRouting(layer=n, top_k=1) for n in range(1025)]),
+        ),
+        "routing.layers: got 1025 layers, required at most 1024",
+    ),
+    "too many codes": (
+        pb.ComputeBoundsRequest(sketch=pb.Sketch(code_deltas=[0] * 65537)),
+        "sketch.code_deltas: got 65537 codes, required at most 65536",
+    ),
+    "too many counts": (
+        pb.ComputeBoundsRequest(sketch=pb.Sketch(counts=[0] * 65537)),
+        "sketch.counts: got 65537 counts, required at most 65536",
+    ),
+    "too many moments": (
+        pb.ComputeBoundsRequest(sketch=pb.Sketch(moments=[0] * 65)),
+        "sketch.moments: got 65 moments, required at most 64",
+    ),
+    "a step below 0": (
+        pb.ComputeBoundsRequest(step=-1, tokens=pb.TokenBatch(log_ratio=floats())),
+        "step: got -1, required 0 to 9007199254740992",
+    ),
+    "a step above every count": (
+        pb.ComputeBoundsRequest(step=2**53 + 1, tokens=pb.TokenBatch(log_ratio=floats())),
+        "step: got 9007199254740993, required 0 to 9007199254740992",
+    ),
 }
 
 
@@ -154,6 +193,21 @@ def test_errors_travel_by_class_and_words():
     back = wire.decode_error(through_bytes(wire.encode_error(error, 3)))
     assert (type(back), str(back)) == (errors.InvalidBatchError, str(error))
     assert isinstance(wire.decode_error(pb.BatchError(kind="FromTheFuture", message="x")), errors.UnavailableError)
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\U0001f600", "\ud800"])
+def test_a_long_error_is_cut_to_what_a_header_holds(character):
+    message = wire.encode_error(errors.InvalidBatchError(f"mask: got {character * 10_000}"), 3).message
+    assert message.startswith("mask: got ")
+    assert 990 < len(message.encode()) <= wire.MAX_ERROR_BYTES
+
+
+def test_as_many_sequences_as_tokens_are_taken_and_empty_ones_besides():
+    many = wire.FREE_SEQUENCES + 1
+    batch = t.TokenBatch(t.PackedFloats("float16", bytes(2 * many)), (1,) * many)
+    assert wire.decode_batch(through_bytes(wire.encode_batch(batch))) == batch
+    batch = t.TokenBatch(t.PackedFloats("float16", b""), (0,) * wire.FREE_SEQUENCES)
+    assert wire.decode_batch(through_bytes(wire.encode_batch(batch))) == batch
 
 
 def test_every_error_has_one_status():

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 
 import pytest
 
 from satwatch.errors import ConfigError
-from satwatch.server.listen import address_requirement, ensure_free, is_loopback, remove_socket, split_address
+from satwatch.server.listen import SocketFile, address_requirement, ensure_free, is_loopback, split_address
 
 
 @pytest.mark.parametrize(
@@ -29,8 +30,8 @@ def test_addresses_that_can_be_listened_on(address):
         ("10.0.0.1:1", "a loopback host"),
         ("[::]:1", "a loopback host"),
         ("example.org:1", "a loopback host"),
-        ("unix:" + "x" * 108, "unix:PATH with a path of 1 to 107 bytes"),
-        ("unix:a\0b", "unix:PATH with a path of 1 to 107 bytes"),
+        ("unix:" + "x" * 101, "unix:PATH with a path of 1 to 100 bytes"),
+        ("unix:a\0b", "unix:PATH with a path of 1 to 100 bytes"),
     ],
 )
 def test_addresses_that_can_not(address, requirement):
@@ -94,10 +95,50 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
         ensure_free(f"unix:{tmp_path}/none/s")
 
 
-def test_remove_socket_takes_what_is_there_and_what_is_not(tmp_path):
+@contextlib.contextmanager
+def published(path):
+    file = SocketFile(f"unix:{path}")
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(file.bound.removeprefix("unix:"))
+        server.listen()
+        file.publish()
+        yield file
+
+
+def test_a_published_socket_is_reached_by_its_name_alone_and_goes(tmp_path):
+    with published(tmp_path / "s") as file:
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "s"))
+        file.remove()
+        assert not list(tmp_path.iterdir())
+        file.remove()
+
+
+def test_a_successors_socket_is_not_removed(tmp_path):
     path = tmp_path / "s"
-    path.touch()
-    remove_socket(f"unix:{path}")
-    remove_socket(f"unix:{path}")
-    remove_socket("127.0.0.1:1")
-    assert not path.exists()
+    with published(path) as first:
+        path.unlink()
+        with published(path) as second:
+            first.remove()
+            assert path.is_socket()
+            second.remove()
+            assert not path.exists()
+
+
+def test_a_name_taken_meanwhile_is_left_alone(tmp_path):
+    path = tmp_path / "s"
+    path.write_text("data")
+    with pytest.raises(ConfigError, match="File exists"), published(path):
+        pass
+    assert path.read_text() == "data"
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_the_longest_path_can_be_bound(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = "f" * 98
+    (tmp_path / folder).mkdir()
+    assert address_requirement(f"unix:{folder}/s") is None
+    with published(f"{folder}/s") as file:
+        file.remove()

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from satwatch.errors import ConfigError, InvalidBatchError, OverloadedError, UnknownRunError, VersionOrderError
-from satwatch.server.runs import IDLE_SECONDS, Fallbacks, RunRegistry
+from satwatch.server.ranks import Fallbacks
+from satwatch.server.runs import ALIVE_SECONDS, ENDED_INCARNATIONS, IDLE_SECONDS, RunRegistry
 from satwatch.types import BoundsRequest, PackedFloats, Rule, RunOpening, TokenBatch
 
 BATCH = TokenBatch(PackedFloats("float32", bytes(8)))
@@ -28,8 +29,10 @@ def registry(clock):
     return RunRegistry(2, clock)
 
 
-def send(registry, run, **place):
-    return registry.count(run, BoundsRequest(run.name, BATCH, **place), 2)
+def send(registry, run, q=0.5, **place):
+    request = BoundsRequest(run.name, BATCH, **place)
+    registry.place(run, request)
+    return registry.count(run, request, 2, q)
 
 
 def test_versions_may_fall_once_after_an_opening_without_an_incarnation(registry):
@@ -126,10 +129,113 @@ def test_a_reopened_incarnation_still_knows_its_retries(registry):
 def test_a_trainer_without_incarnation_that_starts_again_counts_its_steps_again(registry):
     run, _ = registry.open(RunOpening("r"))
     window = run.window
-    send(registry, run, step=1, microbatch=0)
+    for step in (1, 2):
+        send(registry, run, step=step, microbatch=0)
     registry.open(RunOpening("r"))
-    assert send(registry, run, step=1, microbatch=0)
-    assert run.window > window
+    assert run.window == window
+    assert [send(registry, run, step=step, microbatch=0) for step in (1, 2)] == [True, True]
+    assert run.window == window + 1
+
+
+def test_all_ranks_of_a_restart_share_its_window(registry):
+    openings = [RunOpening("r", rank=rank, world_size=3) for rank in range(3)]
+    for opening in openings:
+        run, _ = registry.open(opening)
+    for rank, step in ((0, 9), (1, 9), (2, 8)):
+        send(registry, run, rank=rank, step=step, microbatch=0)
+    for opening in openings:
+        registry.open(opening)
+    # The last one had not come further than the checkpoint: its step does not fall, and starts over all the same.
+    assert all(send(registry, run, rank=rank, step=8, microbatch=0) for rank in range(3))
+    assert run.window == 1
+
+
+@pytest.mark.parametrize("incarnation", ["", "a"])
+def test_a_rank_that_reconnects_and_goes_on_changes_nothing(registry, incarnation):
+    run, _ = registry.open(RunOpening("r", incarnation, world_size=2))
+    send(registry, run, step=5, microbatch=0)
+    registry.open(RunOpening("r", incarnation, rank=1, world_size=2))
+    registry.open(RunOpening("r", incarnation, world_size=2))
+    assert not send(registry, run, step=5, microbatch=0)
+    assert send(registry, run, step=5, microbatch=1)
+    assert send(registry, run, rank=1, step=4, microbatch=0)
+    assert send(registry, run, step=6, microbatch=0)
+    assert not send(registry, run, step=5, microbatch=1)  # late, and the opening is long past
+    assert run.window == 0
+
+
+def test_a_late_step_of_a_rank_that_did_not_open_again_is_no_restart(registry):
+    run, _ = registry.open(RunOpening("r"))
+    for step in (5, 4):
+        send(registry, run, step=step, microbatch=0)
+    assert run.window == 0
+
+
+def test_a_named_incarnations_steps_never_start_over(registry):
+    run, _ = registry.open(RunOpening("r", "a"))
+    send(registry, run, step=5, microbatch=0)
+    registry.open(RunOpening("r", "a"))
+    send(registry, run, step=4, microbatch=0)
+    assert run.window == 0
+
+
+def test_another_rule_without_an_incarnation_starts_steps_over(registry):
+    run, _ = registry.open(RunOpening("r"))
+    send(registry, run, step=5, microbatch=0)
+    registry.open(RunOpening("r", rule=Rule(quantile=0.5)))
+    assert send(registry, run, step=5, microbatch=0)
+    assert run.window == 1
+
+
+@pytest.mark.parametrize("other", [{"q": 0.75}, {"q": None}])
+def test_a_retry_with_another_content_is_logged_once_a_run(registry, caplog, other):
+    run, _ = registry.open(RunOpening("r"))
+    place = {"step": 3, "microbatch": 0}
+    send(registry, run, **place)
+    send(registry, run, **place)
+    assert caplog.records == []
+    assert [send(registry, run, **other, **place) for _ in range(2)] == [False, False]
+    assert [record.getMessage() for record in caplog.records] == [
+        "Run 'r': rank 0 sent two different batches as step 3, microbatch 0; such batches are not counted. "
+        "Do several ranks share rank 0?"
+    ]
+
+
+def test_an_incarnation_that_has_ended_cannot_take_its_run_back(registry):
+    registry.open(RunOpening("r", "a"))
+    registry.open(RunOpening("r", "b"))
+    with pytest.raises(ConfigError) as refused:
+        registry.open(RunOpening("r", "a"))
+    assert str(refused.value) == "incarnation: got 'a', required the current one 'b' or a new one: 'a' has ended"
+    assert registry.find("r", "b").incarnation == "b"
+    assert registry.open(RunOpening("r", "c"))[1] == "replaced"
+
+
+def test_a_run_without_incarnations_may_come_again(registry):
+    for incarnation in ("", "a", "", "b", ""):
+        run, _ = registry.open(RunOpening("r", incarnation))
+        assert run.incarnation == incarnation
+    with pytest.raises(ConfigError, match="'a' has ended"):
+        registry.open(RunOpening("r", "a"))
+
+
+def test_ended_incarnations_are_bounded(registry):
+    for number in range(ENDED_INCARNATIONS + 2):
+        run, _ = registry.open(RunOpening("r", str(number)))
+    assert len(run.ended) == ENDED_INCARNATIONS
+    assert registry.open(RunOpening("r", "0"))[1] == "replaced"
+
+
+def test_a_replaced_incarnation_that_may_be_alive_is_logged(registry, clock, caplog):
+    registry.open(RunOpening("r", "a"))
+    clock.now = ALIVE_SECONDS
+    registry.open(RunOpening("r", "b"))
+    assert caplog.records == []
+    clock.now += 1.5
+    registry.open(RunOpening("r", "c"))
+    assert [record.getMessage() for record in caplog.records] == [
+        "Run 'r': incarnation 'c' replaces 'b', last heard of 1.5 s ago. Do two trainers use one run?"
+    ]
 
 
 def test_retry_keys_are_bounded(clock):
