@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
 from satwatch import wire
 from satwatch.client.batch import Microbatch
@@ -30,8 +29,6 @@ logger = logging.getLogger("satwatch")
 # Misses that leave the breaker closed and may come with every batch: the first of a kind is logged.
 _LOGGED_ONCE: Final[frozenset[MissKind]] = frozenset({"client", "fork", "invalid_batch", "too_large"})
 
-R = TypeVar("R")
-
 
 class Asker:
     """One process's part of a client; for any number of threads."""
@@ -44,6 +41,7 @@ class Asker:
         self._workers = Workers()
         self._link = Link(settings, backoff, lambda: self._tally.missed)
         self._logged: set[MissKind] = set()
+        self._has_failed = False
 
     @property
     def stats(self) -> ClientStats:
@@ -89,7 +87,11 @@ class Asker:
         deadline = self._deadline()
         try:
             connection = self._link.acquire(deadline)
-            return self._watch(connection, lambda: connection.server_info(deadline))
+            try:
+                return connection.server_info(deadline)
+            except Missed as miss:
+                self._link.missed(connection, miss)
+                raise
         except Missed as miss:
             raise miss.again().error from None
 
@@ -117,21 +119,13 @@ class Asker:
 
     def _ask(self, batch: Microbatch) -> ClipBounds:
         rule, deadline = self._settings.opening.rule, self._deadline()
-        connection = self._link.acquire(deadline)
-        scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
-        request = self._encode(batch, scores, connection.server)
-        began = time.perf_counter()
-        bounds = self._watch(connection, lambda: accept(self._send(connection, request, deadline), rule, scores))
-        self._tally.answered(time.perf_counter() - began)
-        return bounds
-
-    def _watch(self, connection: Connection, call: Callable[[], R]) -> R:
-        """Let the breaker know of a miss."""
-        try:
-            return call()
-        except Missed as miss:
-            self._link.missed(connection, miss)
-            raise
+        with self._link.batch(deadline) as connection:
+            scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
+            request = self._encode(batch, scores, connection.server)
+            began = time.perf_counter()
+            bounds = accept(self._send(connection, request, deadline), rule, scores)
+            self._tally.answered(time.perf_counter() - began)
+            return bounds
 
     def _send(self, connection: Connection, request: bytes, deadline: Deadline) -> BoundsReply:
         try:
@@ -167,13 +161,26 @@ class Asker:
 
     def _fall_back(self, batch: Microbatch, reason: Missed, fault: Exception | None = None) -> ClipBounds:
         self._log_once(reason, fault)
-        rule = self._settings.opening.rule
         if self._settings.on_failure == "raise":
             self._tally.raised(reason.kind)
             raise reason.again().error from fault
-        bounds = (local_bounds if self._settings.on_failure == "local" else nominal_bounds)(batch, rule)
-        self._tally.fell_back(reason.kind)
+        bounds, kind = self._bound_here(batch, reason.kind)
+        self._tally.fell_back(kind)
         return bounds
+
+    def _bound_here(self, batch: Microbatch, kind: MissKind) -> tuple[ClipBounds, MissKind]:
+        """Return bounds made without the sidecar, and what to count."""
+        rule = self._settings.opening.rule
+        if self._settings.on_failure == "local":
+            try:
+                return local_bounds(batch, rule), kind
+            except Exception as error:
+                kind = "client"
+                if not self._has_failed:
+                    self._has_failed = True
+                    message = "No bounds could be computed here (%s); batches get PPO's interval, and are only counted."
+                    logger.warning(message, f"{type(error).__name__}: {error}", exc_info=error)
+        return nominal_bounds(batch, rule), kind
 
     def _log_once(self, reason: Missed, fault: Exception | None) -> None:
         if reason.kind in _LOGGED_ONCE and reason.kind not in self._logged:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias, TypedDict
+from typing import TypedDict
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
+from satwatch.client.tensors import Floats, read_lengths, read_tensor
 from satwatch.client.versions import BehaviorVersions, Version, Versions, read_behavior_versions, read_version
 from satwatch.errors import InvalidBatchError, required
-from satwatch.sat.layout import Ints, Layout, Lengths, check_mask, lay_out, require_floats
+from satwatch.sat.layout import Ints, Layout, Lengths, check_lengths, check_mask, lay_out, require_floats
 from satwatch.sat.packed import pack
 from satwatch.sat.scores import Scores
-from satwatch.types import UINT32_MAX, Level, PackedFloats, Routing, TokenBatch
-
-Array: TypeAlias = torch.Tensor | npt.NDArray[Any]
-Floats: TypeAlias = Array | Sequence[float] | Sequence[Array] | Sequence[Sequence[float]]
+from satwatch.types import MAX_STEP, UINT32_MAX, Level, PackedFloats, Routing, TokenBatch
 
 
 class BatchFields(TypedDict, total=False):
@@ -136,7 +132,7 @@ def read_microbatch(
 
     Reads no number of a tensor, so it waits for no device.
     """
-    ratios, rows = _read("log_ratio", log_ratio)
+    ratios, rows = read_tensor("log_ratio", log_ratio)
     frame = lay_out(ratios, None, _lengths(rows, sequence_lengths))
     if level == "sequence" and frame.lengths is None:
         requirement = 'the tokens of each sequence: level is "sequence"'
@@ -150,63 +146,24 @@ def read_microbatch(
         reference_logprob=_floats("reference_logprob", reference_logprob, frame, rows),
         behavior_versions=read_behavior_versions("behavior_version", behavior_version, frame),
         policy_version=read_version("policy_version", policy_version),
-        step=_whole("step", step, -(2**63), 2**63 - 1),
+        step=_whole("step", step, 0, MAX_STEP),
         microbatch=_whole("microbatch", microbatch, 0, UINT32_MAX),
         routing=_routing(routing),
     )
 
 
-def _read(name: str, value: object) -> tuple[torch.Tensor, list[int] | None]:
-    """Return a field as one tensor, and the lengths of its rows if it came as a list of them."""
-    if isinstance(value, torch.Tensor):
-        return value.detach(), None
-    if isinstance(value, np.ndarray):
-        return _from_numpy(name, value), None
-    if not isinstance(value, list | tuple):
-        raise InvalidBatchError(required(name, type(value).__name__, "a tensor, an array or a list"))
-    if not any(isinstance(row, torch.Tensor | np.ndarray | list | tuple) for row in value):
-        return _from_numbers(name, value), None
-    rows = [_read_row(f"{name}[{i}]", row) for i, row in enumerate(value)]
-    try:
-        return torch.cat(rows), [len(row) for row in rows]
-    except RuntimeError as error:
-        raise InvalidBatchError(required(name, f"rows that do not join ({error})", "rows on one device")) from error
-
-
-def _read_row(name: str, value: object) -> torch.Tensor:
-    row, inner = _read(name, value)
-    if inner is not None or row.dim() != 1:
-        came = "rows of its own" if inner is not None else f"shape {tuple(row.shape)}"
-        raise InvalidBatchError(required(name, came, "one dimension, the tokens of a sequence"))
-    return row
-
-
-def _from_numpy(name: str, value: npt.NDArray[Any]) -> torch.Tensor:
-    try:
-        # torch takes no negative stride, and warns of memory that it could not write to.
-        return torch.from_numpy(np.require(value, requirements=["C", "W"]))
-    except (TypeError, ValueError) as error:
-        raise InvalidBatchError(required(f"{name}.dtype", value.dtype, "one that torch has")) from error
-
-
-def _from_numbers(name: str, value: Sequence[object]) -> torch.Tensor:
-    try:
-        return torch.tensor(value, dtype=torch.float64)
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidBatchError(required(name, f"a list ({error})", "numbers, or one row a sequence")) from error
-
-
 def _lengths(rows: list[int] | None, given: Lengths | None) -> Lengths | None:
-    if rows is None or given is None:
-        return given if rows is None else rows
-    if [int(length) for length in given] != rows:
+    if given is None:
+        return rows
+    lengths = read_lengths("sequence_lengths", given)
+    if rows is not None and check_lengths(lengths, torch.Size((sum(rows),))).tolist() != rows:
         raise InvalidBatchError(required("sequence_lengths", "others", f"{rows}, the rows of log_ratio, or None"))
-    return rows
+    return lengths
 
 
 def _aligned(name: str, value: Floats, frame: Layout, frame_rows: list[int] | None) -> torch.Tensor:
     """Read a field; if it came in rows, they are those of the batch."""
-    tensor, rows = _read(name, value)
+    tensor, rows = read_tensor(name, value)
     lengths = None if frame.lengths is None else frame.lengths.tolist()
     if rows is not None and rows != lengths:
         raise InvalidBatchError(required(name, f"rows of {rows}", f"{lengths or tuple(frame.shape)}, as log_ratio"))
@@ -217,7 +174,12 @@ def _aligned(name: str, value: Floats, frame: Layout, frame_rows: list[int] | No
 
 def _mask(value: Floats, frame: Layout, rows: list[int] | None, device: torch.device) -> torch.Tensor:
     # Where the log-ratios are: a fallback on the device computes with both.
-    return check_mask(_aligned("mask", value, frame, rows), frame.shape).to(device, non_blocking=True)
+    mask = _aligned("mask", value, frame, rows)
+    try:
+        return check_mask(mask, frame.shape).to(device, non_blocking=True)
+    except RuntimeError as error:
+        came = f"{mask.dtype} on {mask.device} ({error})"
+        raise InvalidBatchError(required("mask", came, "a tensor that can be compared with 0 and be moved")) from error
 
 
 def _floats(

@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Unpack
 
 from satwatch.client.asker import Asker
-from satwatch.client.batch import BatchFields, Floats, read_microbatch
+from satwatch.client.batch import BatchFields, read_microbatch
 from satwatch.client.breaker import Backoff
 from satwatch.client.settings import Settings
 from satwatch.client.stats import ClientStats
 from satwatch.client.streams import CallerStream
+from satwatch.client.tensors import Floats
 from satwatch.client.versions import Version, Versions, read_version
 from satwatch.errors import InvalidBatchError, required
 from satwatch.sat import ClipBounds
@@ -89,7 +90,8 @@ class Client:
 
         Args:
             log_ratio: d = log pi_train - log mu_rollout, nats: (B, T), where a row is a sequence; flat (N,); or a list
-                with one 1-d tensor a sequence, whose bounds come back flat, one sequence after the other.
+                with one 1-d tensor a sequence, whose bounds come back flat, one sequence after the other. It may carry
+                its gradient: the client detaches what it takes.
             mask: the active tokens, in log_ratio's form; non-zero is active; None: all.
             advantage: A, in log_ratio's form, or one a sequence: (B,), (B, 1) or (S,).
             sequence_lengths: for (N,): the tokens of each sequence, adds up to N; needed at sequence level.

@@ -12,7 +12,7 @@ from satwatch.client.settings import (
     OnFailure,
     Settings,
     check_incarnation,
-    check_whole,
+    read_whole,
 )
 from satwatch.errors import ConfigError, required
 from satwatch.types import Level, Rule, RunOpening, Scope
@@ -71,8 +71,6 @@ def connect(
     run = os.environ.get(RUN_VARIABLE) if run is None else run
     if not run:
         raise ConfigError(required("run", repr(run), f"a name, as an argument or in {RUN_VARIABLE}"))
-    check_whole("rank", rank)
-    check_whole("world_size", world_size)
     check_incarnation("" if incarnation is None else incarnation)
     rule = Rule(
         quantile=quantile,
@@ -84,5 +82,5 @@ def connect(
         min_reference=min_reference,
         enabled=enabled,
     )
-    opening = RunOpening(run, incarnation or "", rank, world_size, rule)
+    opening = RunOpening(run, incarnation or "", read_whole("rank", rank), read_whole("world_size", world_size), rule)
     return Client(Settings(address, opening, on_failure, timeout))

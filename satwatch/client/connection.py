@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     # A new channel is a new connection: a probe must not inherit the old one's back-off or its half-dead socket.
     ("grpc.use_local_subchannel_pool", 1),
+    # The pauses between one channel's attempts. The breaker's probes are further apart, each with a channel of its own.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     # What the sidecar takes is known from OpenRun and checked before sending. No keepalive: each call has a deadline.
     ("grpc.max_send_message_length", -1),
@@ -92,6 +93,11 @@ def _keep_grpc_up() -> None:
         _KEPT.append(grpc.insecure_channel("127.0.0.1:0", _OPTIONS))
 
 
+def _options(timeout: float) -> tuple[tuple[str, int], ...]:
+    """Return a channel's options; gRPC's name for the end of its patience with a handshake is misleading."""
+    return (*_OPTIONS, ("grpc.min_reconnect_backoff_ms", max(100, math.ceil(timeout * 1000))))
+
+
 class _Unary(Protocol):
     def __call__(self, request: bytes, *, timeout: float) -> bytes: ...
 
@@ -99,27 +105,34 @@ class _Unary(Protocol):
 class Connection:
     """A channel on which a run can be opened; for any number of threads of one process."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, timeout: float) -> None:
         """Make a channel. It connects with its first call.
 
         Args:
             address: ``HOST:PORT`` or ``unix:PATH``.
+            timeout: seconds that a handshake may take; no call has longer.
         """
         self._address = address
         self.server: ServerInfo | None = None
-        with GATE.call():
-            _keep_grpc_up()
-            self._channel: grpc.Channel | None = grpc.insecure_channel(address, _OPTIONS)
-            # Bytes in and bytes out: gRPC logs a traceback for a reply that does not parse.
-            methods: dict[str, Any] = {name: self._channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in _METHODS}
-        self._unary: dict[str, _Unary] = methods
+        self._channel: grpc.Channel | None = None
+        self._unary: dict[str, _Unary] = {}
+        GATE.run(lambda: self._make_channel(_options(timeout)))
+
+    def _make_channel(self, options: tuple[tuple[str, int], ...]) -> None:
+        _keep_grpc_up()
+        self._channel = channel = grpc.insecure_channel(self._address, options)
+        # Bytes in and bytes out: gRPC logs a traceback for a reply that does not parse.
+        methods: dict[str, Any] = {name: channel.unary_unary(f"/{wire.SERVICE}/{name}") for name in _METHODS}
+        self._unary = methods
 
     def close(self) -> None:
         """Close the channel; calls in flight end with a miss, and so do later ones."""
-        with GATE.call():
-            if self._channel is not None:
-                self._channel.close()
-            self._channel, self._unary = None, {}
+        GATE.run(self._close_channel)
+
+    def _close_channel(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        self._channel, self._unary = None, {}
 
     def open_run(self, opening: RunOpening, deadline: Deadline) -> None:
         """Open a run, and learn what the sidecar is.
@@ -172,20 +185,25 @@ class Connection:
         return self.server
 
     def _call(self, method: str, request: bytes, deadline: Deadline) -> bytes:
-        what = f"{method} at {self._address}"
-        remaining = deadline.remaining
-        if remaining <= 0:
-            raise deadline.missed(what)
-        with GATE.call():
-            try:
-                return self._unary[method](request, timeout=remaining)
-            except grpc.RpcError as error:
-                miss = _read_error(error, what, deadline)
-            except (KeyError, ValueError):
-                # Closed before the call began: here, or, while it was being made, by gRPC.
-                miss = Missed(UnavailableError(f"{what}: the connection is closed"))
-        # Out here and without gRPC's exception, which holds the call: what gRPC frees, it frees inside the gate.
-        raise miss.again()
+        if deadline.remaining <= 0:
+            raise deadline.missed(self._what(method))
+        outcome = GATE.run(lambda: self._exchange(method, request, deadline))
+        if isinstance(outcome, Missed):
+            # Out here and without gRPC's exception, which holds the call: what gRPC frees, it frees inside the gate.
+            raise outcome.again()
+        return outcome
+
+    def _what(self, method: str) -> str:
+        return f"{method} at {self._address}"
+
+    def _exchange(self, method: str, request: bytes, deadline: Deadline) -> bytes | Missed:
+        try:
+            return self._unary[method](request, timeout=deadline.remaining)
+        except grpc.RpcError as error:
+            return _read_error(error, self._what(method), deadline)
+        except (KeyError, ValueError):
+            # Closed before the call began: here, or, while it was being made, by gRPC.
+            return Missed(UnavailableError(f"{self._what(method)}: the connection is closed"))
 
 
 def wrong_reply(message: str) -> Missed:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias, Unpack
 
-from satwatch.client.batch import BatchFields, Floats, Microbatch, read_microbatch
+from satwatch.client.batch import BatchFields, Microbatch, read_microbatch
 from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.stats import ClientStats, Numbering, Tally
+from satwatch.client.tensors import Floats
 from satwatch.client.versions import read_version
 from satwatch.errors import InvalidBatchError, required
 from satwatch.sat import ClipBounds

@@ -10,10 +10,11 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable
-from typing import Final, Literal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
-from satwatch.client.breaker import Backoff, Breaker
+from satwatch.client.breaker import Backoff, Breaker, BreakerState
 from satwatch.client.connection import Connection, Deadline
 from satwatch.client.forks import GATE
 from satwatch.client.misses import Missed
@@ -47,7 +48,9 @@ class Link:
         self._settings = settings
         self._backoff = backoff
         self._batches_missed = batches_missed
-        self._changed = threading.Condition()
+        # Entered as a lock, never as a condition: an interrupt in Condition.__enter__ leaves the lock taken for ever.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._breaker = Breaker()
         self._why: Missed | None = None
         self._missed_before = 0
@@ -55,19 +58,54 @@ class Link:
         self._attempting: Connection | None = None
         self._thread: threading.Thread | None = None
         self._shut = False
-        self._publishing = threading.Lock()
+        self._publishing_ends = 0.0
         self._version: int | None = None
 
     @property
-    def state(self) -> Literal["closed", "open"]:
+    def state(self) -> BreakerState:
         """The breaker's."""
-        return "open" if self._breaker.is_open else "closed"
+        return self._breaker.state
 
     @property
     def server(self) -> ServerInfo | None:
         """What the sidecar last said of itself."""
         connection = self._connection
         return None if connection is None else connection.server
+
+    @contextmanager
+    def batch(self, deadline: Deadline) -> Iterator[Connection]:
+        """Lend the open connection for one batch, which is the breaker's trial if that is half-open.
+
+        The block raises a miss, or returns once the answer has been used.
+
+        Raises:
+            Missed: the block's, or as :meth:`acquire`, or another batch is the trial.
+        """
+        is_trial = self._admit(deadline)
+        try:
+            connection = self.acquire(deadline)
+            try:
+                yield connection
+            except Missed as miss:
+                self.missed(connection, miss)
+                raise
+            self._answered(connection)
+        finally:
+            if is_trial:
+                with self._lock:
+                    self._breaker = self._breaker.end_trial()
+
+    def _admit(self, deadline: Deadline) -> bool:
+        """Return whether the batch is the trial of a half-open breaker."""
+        # Looked at before the lock is taken: nearly always there is nothing to do.
+        if self._breaker.state != "half_open":
+            return False
+        with self._lock:
+            before, now = self._breaker, time.monotonic()
+            if before.state == "half_open" and not before.admits(now):
+                raise Missed(UnavailableError("left alone while another batch tries it"), "open")
+            self._breaker = before.begin_trial(now + deadline.remaining)
+            return self._breaker is not before
 
     def acquire(self, deadline: Deadline) -> Connection:
         """Return the open connection; wait for the first one.
@@ -77,7 +115,7 @@ class Link:
         """
         if GATE.is_broken:
             raise Missed(UnavailableError("gRPC did not survive the fork that made this process"), "fork")
-        with self._changed:
+        with self._lock:
             if self._breaker.is_open:
                 raise Missed(UnavailableError(f"left alone since it failed: {self._why}"), "open")
             self._ensure_thread()
@@ -118,17 +156,35 @@ class Link:
 
     def missed(self, connection: Connection | None, miss: Missed) -> None:
         """Open the breaker, unless the miss is harmless or of a connection that has been replaced."""
-        with self._changed:
+        with self._lock:
             if not miss.opens_breaker or self._shut or self._breaker.is_open or connection is not self._connection:
                 return
-            self._trip(miss)
-        self._warn(miss)
+            is_first = self._trip(miss)
+        if is_first:
+            self._warn(miss)
 
-    def _trip(self, miss: Missed) -> None:
+    def _answered(self, connection: Connection) -> None:
+        """Close a half-open breaker: a batch was bounded with the sidecar's answer."""
+        if self._breaker.state == "closed":
+            return
+        with self._lock:
+            if connection is not self._connection or self._breaker.state != "half_open" or self._shut:
+                return
+            self._breaker = self._breaker.answered()
+            missed = self._batches_missed() - self._missed_before
+        # As loud as the warning it answers: a program that sets up no logging sees both or neither.
+        logger.warning("The sidecar at %s answers again; it missed %d batches.", self._settings.address, missed)
+
+    def _trip(self, miss: Missed) -> bool:
+        """Open the breaker; return whether it was closed, and not just tried. The lock is held."""
+        is_first = self._breaker.state == "closed"
         self._breaker = self._breaker.trip(time.monotonic(), self._backoff, _CHANCE.random())
-        self._why, self._missed_before = miss.again(), self._batches_missed()
+        self._why = miss.again()
+        if is_first:
+            self._missed_before = self._batches_missed()
         self._ensure_thread()
         self._changed.notify_all()
+        return is_first
 
     def _warn(self, miss: Missed) -> None:
         where, instead = self._settings.address, _INSTEAD[self._settings.on_failure]
@@ -146,15 +202,20 @@ class Link:
         Raises:
             Missed: no answer, or a refusal.
         """
-        if not self._publishing.acquire(timeout=deadline.remaining):
-            what = f"PublishVersion at {self._settings.address}"
-            raise deadline.missed(what)
+        # A turn has an end, as a trial has: a thread that was interrupted in its own keeps others away no longer.
+        with self._lock:
+            if not self._changed.wait_for(lambda: time.monotonic() >= self._publishing_ends, deadline.remaining):
+                what = f"PublishVersion at {self._settings.address}"
+                raise deadline.missed(what)
+            self._publishing_ends = time.monotonic() + deadline.remaining
         try:
             connection, version = self.acquire(deadline), self._version
             if version is not None:
                 self._say(connection, version, deadline)
         finally:
-            self._publishing.release()
+            with self._lock:
+                self._publishing_ends = 0.0
+                self._changed.notify_all()
 
     def _say(self, connection: Connection, version: int, deadline: Deadline) -> None:
         try:
@@ -167,7 +228,7 @@ class Link:
 
     def close(self) -> None:
         """Close the connection and end the thread; calls in flight end with a miss."""
-        with self._changed:
+        with self._lock:
             self._shut = True
             held, thread = (self._connection, self._attempting), self._thread
             self._changed.notify_all()
@@ -197,7 +258,7 @@ class Link:
             self._failed(outcome)
 
     def _wait_until_due(self) -> bool:
-        with self._changed:
+        with self._lock:
             while not self._shut:
                 pause = self._breaker.probe_at - time.monotonic() if self._breaker.is_open else 0.0
                 if pause <= 0:
@@ -208,7 +269,7 @@ class Link:
     def _attempt(self) -> Connection | Missed:
         connection: Connection | None = None
         try:
-            connection = self._attempting = Connection(self._settings.address)
+            connection = self._attempting = Connection(self._settings.address, self._settings.timeout)
             self.open_run(connection, Deadline.after(self._settings.timeout))
         except Missed as miss:
             outcome = miss.again()
@@ -221,7 +282,7 @@ class Link:
         return outcome
 
     def _failed(self, miss: Missed) -> None:
-        with self._changed:
+        with self._lock:
             self._attempting = None
             if self._breaker.is_open:
                 self._breaker = self._breaker.probe_failed(time.monotonic(), self._backoff, _CHANCE.random())
@@ -229,18 +290,19 @@ class Link:
                 return
             if self._shut:
                 return
-            self._trip(miss)
-        self._warn(miss)
+            is_first = self._trip(miss)
+        if is_first:
+            self._warn(miss)
 
     def _succeeded(self, connection: Connection) -> None:
-        with self._changed:
+        with self._lock:
             old, self._connection, self._attempting, self._thread = self._connection, connection, None, None
-            was_open, missed = self._breaker.is_open, self._batches_missed() - self._missed_before
-            self._breaker, self._why = self._breaker.reset(), None
+            was_open, self._breaker = self._breaker.is_open, self._breaker.probe_succeeded()
             shut = self._shut
             self._changed.notify_all()
         for retired in (old, connection if shut else None):
             if retired is not None:
                 retired.close()
         if was_open and not shut:
-            logger.info("The sidecar at %s answers again; it missed %d batches.", self._settings.address, missed)
+            # It may do so for ever without answering a batch in time, so this is not the end of the warning.
+            logger.debug("The sidecar at %s has opened the run again; one batch tries it.", self._settings.address)

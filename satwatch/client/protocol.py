@@ -5,8 +5,9 @@ from __future__ import annotations
 from concurrent.futures import Future
 from typing import Protocol, Unpack, runtime_checkable
 
-from satwatch.client.batch import BatchFields, Floats
+from satwatch.client.batch import BatchFields
 from satwatch.client.stats import ClientStats
+from satwatch.client.tensors import Floats
 from satwatch.sat import ClipBounds
 from satwatch.types import ServerInfo
 

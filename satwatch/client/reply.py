@@ -24,13 +24,14 @@ def accept(reply: BoundsReply, rule: Rule, scores: Scores) -> ClipBounds:
         scores: the batch's scores; ``scores.layout`` counts its tokens.
 
     Raises:
-        Missed: the answer is of another batch, of another rule, or its q can't be this batch's.
+        Missed: the answer is of another batch, of another rule, or its q is not this batch's.
     """
     if reply.tokens != scores.layout.tokens:
         raise wrong_reply(required("tokens", reply.tokens, f"{scores.layout.tokens}, as sent"))
-    # A sidecar that can't have the wider scope in time uses the microbatch's, and says so.
-    if reply.rule != rule and reply.rule != replace(rule, scope="microbatch"):
-        raise wrong_reply(required("rule", reply.rule, f"{rule}, as opened"))
+    # A wider scope's q is other tokens' too and can't be proved here; a sidecar of this version never uses one.
+    expected = replace(rule, scope="microbatch")
+    if reply.rule != expected:
+        raise wrong_reply(required("rule", reply.rule, f"{expected}, as opened, its q the microbatch's"))
     bounds = scores.bounds(_proved(reply, scores))
     if not _is_contained(bounds, rule):
         raise wrong_reply(required("quantile_reference", reply.quantile_reference, "bounds inside PPO's interval"))
@@ -38,11 +39,11 @@ def accept(reply: BoundsReply, rule: Rule, scores: Scores) -> ClipBounds:
 
 
 def _proved(reply: BoundsReply, scores: Scores) -> float:
-    """Return q, NaN for none, if it can be this batch's: for the scope microbatch, if counting says that it is."""
+    """Return q, NaN for none, if counting says that it is this batch's."""
     q = math.nan if reply.quantile_reference is None else reply.quantile_reference
     if reply.quantile_reference is not None and not q >= scores.rule.min_reference:
         raise wrong_reply(required("quantile_reference", q, f"at least min_reference, {scores.rule.min_reference}"))
-    if reply.rule.scope == "microbatch" and not scores.is_reference(q):
+    if not scores.is_reference(q):
         raise wrong_reply(
             required("quantile_reference", reply.quantile_reference, "the quantile of the batch's scores")
         )

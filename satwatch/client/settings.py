@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from satwatch.errors import ConfigError, required
 from satwatch.types import UINT32_MAX, RunOpening, is_number
 
@@ -46,6 +48,8 @@ class Settings:
             raise ConfigError(required("on_failure", repr(self.on_failure), f"one of {', '.join(get_args(OnFailure))}"))
         if not (is_number(self.timeout) and 0 < self.timeout <= MAX_TIMEOUT):
             raise ConfigError(required("timeout", self.timeout, f"seconds above 0, at most {MAX_TIMEOUT:g}"))
+        # A numpy scalar or a fraction is as good as a float.
+        object.__setattr__(self, "timeout", float(self.timeout))
 
 
 def check_address(address: object) -> None:
@@ -62,9 +66,9 @@ def check_address(address: object) -> None:
     requirement = "HOST:PORT or unix:PATH"
     if isinstance(address, str) and address.startswith("unix:"):
         path = address.removeprefix("unix:")
-        if "\0" not in path and 1 <= len(path.encode()) <= _SOCKET_PATH_BYTES:
+        if "\0" not in path and 1 <= _utf8_bytes(path) <= _SOCKET_PATH_BYTES:
             return
-        requirement = f"unix:PATH with a path of 1 to {_SOCKET_PATH_BYTES} bytes"
+        requirement = f"unix:PATH with a path of 1 to {_SOCKET_PATH_BYTES} bytes of UTF-8"
     elif isinstance(address, str) and (match := _HOST_PORT.fullmatch(address)) is not None:
         if 1 <= int(match["port"]) <= 65535:
             return
@@ -72,14 +76,23 @@ def check_address(address: object) -> None:
     raise ConfigError(required("address", repr(address), requirement))
 
 
-def check_whole(name: str, value: object) -> None:
-    """Refuse what is no whole number that the wire can carry.
+def _utf8_bytes(text: str) -> int:
+    """Count a text's bytes; 0 if it has none: gRPC takes no other encoding, and so no path that needs one."""
+    try:
+        return len(text.encode())
+    except UnicodeEncodeError:
+        return 0
+
+
+def read_whole(name: str, value: object) -> int:
+    """Read a whole number that the wire can carry; a numpy integer is one.
 
     Raises:
-        ConfigError: not an int of 0 to 2**32 - 1.
+        ConfigError: not an integer of 0 to 2**32 - 1.
     """
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= UINT32_MAX:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not 0 <= value <= UINT32_MAX:
         raise ConfigError(required(name, repr(value), f"a whole number from 0 to {UINT32_MAX}"))
+    return int(value)
 
 
 def check_incarnation(value: object) -> None:

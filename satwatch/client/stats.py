@@ -7,8 +7,9 @@ from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final
 
+from satwatch.client.breaker import BreakerState
 from satwatch.client.misses import MissKind
 from satwatch.types import ServerInfo
 
@@ -25,7 +26,8 @@ class ClientStats:
         bounds_from_fallback: batches that were bounded without it.
         raised: batches that raised instead (``on_failure="raise"``).
         fallback_kinds: misses by kind, those that raised included; docs/client.md says what each kind is.
-        breaker: ``closed``: the sidecar is asked; ``open``: it is left alone until a probe succeeds.
+        breaker: ``closed``: the sidecar is asked; ``open``: it is left alone until a probe opens the run again;
+            ``half_open``: then one batch at a time tries it, and its answer closes the breaker.
         round_trip_seconds: the last answered batch's, from sending to the reply, None before the first.
         server: what the sidecar said of itself when the run was opened, None before.
     """
@@ -34,7 +36,7 @@ class ClientStats:
     bounds_from_fallback: int = 0
     raised: int = 0
     fallback_kinds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    breaker: Literal["closed", "open"] = "closed"
+    breaker: BreakerState = "closed"
     round_trip_seconds: float | None = None
     server: ServerInfo | None = None
 
@@ -82,7 +84,7 @@ class Tally:
             self._raised += 1
             self._kinds[kind] += 1
 
-    def read(self, breaker: Literal["closed", "open"] = "closed", server: ServerInfo | None = None) -> ClientStats:
+    def read(self, breaker: BreakerState = "closed", server: ServerInfo | None = None) -> ClientStats:
         """Return the counts as one consistent value."""
         with self._lock:
             return ClientStats(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from satwatch.client.tensors import require_dense
 from satwatch.errors import InvalidBatchError, required
 from satwatch.sat.layout import Ints, Layout
 from satwatch.types import VersionRun
@@ -37,7 +38,7 @@ def read_version(name: str, value: object) -> int | None:
     if isinstance(value, str):
         value = int(value) if len(value) < 32 and _DECIMAL.fullmatch(value) else UNKNOWN
     elif isinstance(value, torch.Tensor | np.ndarray) and value.ndim == 0:
-        value = value.item()
+        value = _item(name, value)
     if value is None:
         return None
     if not isinstance(value, int | np.integer) or isinstance(value, bool):
@@ -45,6 +46,13 @@ def read_version(name: str, value: object) -> int | None:
     if value > _INT64.max:
         raise InvalidBatchError(required(name, value, f"at most {_INT64.max}"))
     return int(value) if value >= 0 else None
+
+
+def _item(name: str, value: torch.Tensor | npt.NDArray[Any]) -> object:
+    try:
+        return value.item()
+    except RuntimeError as error:
+        raise InvalidBatchError(required(name, f"a tensor without a value ({error})", "an int")) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +121,7 @@ def read_behavior_versions(name: str, value: Versions, frame: Layout) -> Behavio
 
 def _to_tensor(name: str, values: Sequence[object]) -> torch.Tensor:
     read = (read_version(name, value) for value in values)
-    return torch.tensor([UNKNOWN if version is None else version for version in read], dtype=torch.int64)
+    return torch.tensor([UNKNOWN if version is None else version for version in read], dtype=torch.int64, device="cpu")
 
 
 def _read_array(name: str, value: torch.Tensor | npt.NDArray[Any], frame: Layout) -> BehaviorVersions:
@@ -121,6 +129,7 @@ def _read_array(name: str, value: torch.Tensor | npt.NDArray[Any], frame: Layout
         if value.dtype.kind not in "iu":
             return _read_list(name, value.tolist(), frame)
         value = torch.from_numpy(value.astype(np.int64))
+    require_dense(name, value)
     if value.dtype == torch.bool or value.dtype.is_floating_point or value.dtype.is_complex:
         raise InvalidBatchError(required(f"{name}.dtype", value.dtype, "an integer dtype"))
     if value.shape == frame.shape:

@@ -63,7 +63,7 @@ class Listener(logging.Handler):
     """Knows when the client has said something."""
 
     def __init__(self, text):
-        super().__init__(logging.INFO)
+        super().__init__(logging.DEBUG)
         self.text, self.said = text, threading.Event()
 
     def emit(self, record):
@@ -74,7 +74,7 @@ class Listener(logging.Handler):
 @pytest.fixture
 def listen(caplog):
     """Makes events of what will be logged."""
-    caplog.set_level(logging.INFO, "satwatch")
+    caplog.set_level(logging.DEBUG, "satwatch")
     # On the root, behind caplog's own handler: what an event says was said, caplog has.
     logger, listeners = logging.getLogger(), []
 
@@ -89,8 +89,9 @@ def listen(caplog):
 
 
 @pytest.fixture
-def recovered(listen):
-    return listen("answers again;")
+def reopened(listen):
+    """Set once a probe has succeeded: the next batch tries the sidecar."""
+    return listen("has opened the run again;")
 
 
 @pytest.fixture
@@ -101,7 +102,11 @@ def free_port():
 
 
 def messages(caplog):
-    return [(record.levelname, record.getMessage()) for record in caplog.records if record.name == "satwatch"]
+    return [(record.levelname, record.getMessage()) for record in caplog.records if is_loud(record)]
+
+
+def is_loud(record):
+    return record.name == "satwatch" and record.levelno > logging.DEBUG
 
 
 def assert_same(bounds, other):
@@ -398,8 +403,8 @@ def test_a_fault_in_the_client_itself_does_not_reach_the_trainer(sidecar, connec
     assert record.exc_info[0] is ZeroDivisionError
 
 
-def test_a_fault_of_the_background_thread_is_a_miss_and_it_goes_on(sidecar, connect, monkeypatch, recovered):
-    def broken(address):
+def test_a_fault_of_the_background_thread_is_a_miss_and_it_goes_on(sidecar, connect, monkeypatch, reopened):
+    def broken(address, timeout):
         monkeypatch.undo()
         raise MemoryError
 
@@ -408,7 +413,7 @@ def test_a_fault_of_the_background_thread_is_a_miss_and_it_goes_on(sidecar, conn
     with pytest.raises(errors.UnavailableError, match="MemoryError"):
         client.clip_bounds(D)
     assert client.stats.fallback_kinds == {"internal": 1}
-    assert recovered.wait(PATIENT)
+    assert reopened.wait(PATIENT)
 
 
 # --- what is done instead ---
@@ -472,7 +477,7 @@ def test_while_the_breaker_is_open_nothing_is_sent(sidecar, connect):
     assert client.stats.fallback_kinds == {"internal": 1, "open": 4}
 
 
-def test_a_sidecar_started_again_on_its_port_is_used_again(sidecar, connect, recovered):
+def test_a_sidecar_started_again_on_its_port_is_used_again(sidecar, connect, reopened):
     client = connect(sidecar.address, backoff=SOON, incarnation="i")
     client.clip_bounds(D)
     sidecar.stop()
@@ -480,28 +485,29 @@ def test_a_sidecar_started_again_on_its_port_is_used_again(sidecar, connect, rec
     assert client.stats.breaker == "open"
     again = Sidecar(sidecar.address)
     try:
-        assert recovered.wait(PATIENT)
-        assert client.stats.breaker == "closed"
+        assert reopened.wait(PATIENT)
+        assert client.stats.breaker == "half_open"
         assert_same(client.clip_bounds(D), clip_bounds(D))
+        assert client.stats.breaker == "closed"
         assert client.stats.bounds_from_sidecar == 2
         assert [wire.decode_opening(o).incarnation for o in again.received("OpenRun")] == ["i"]
     finally:
         again.stop()
 
 
-def test_a_sidecar_that_comes_late_is_used_when_it_comes(free_port, connect, recovered):
+def test_a_sidecar_that_comes_late_is_used_when_it_comes(free_port, connect, reopened):
     client = connect(f"127.0.0.1:{free_port}", backoff=SOON)
     client.clip_bounds(D)
     late = Sidecar(f"127.0.0.1:{free_port}")
     try:
-        assert recovered.wait(PATIENT)
+        assert reopened.wait(PATIENT)
         client.clip_bounds(D)
         assert client.stats.bounds_from_sidecar == 1
     finally:
         late.stop()
 
 
-def test_a_probe_that_is_answered_wrongly_leaves_the_breaker_open(sidecar, connect, recovered):
+def test_a_probe_that_is_answered_wrongly_leaves_the_breaker_open(sidecar, connect, reopened):
     probed = threading.Semaphore(0)
 
     def refuse(message, context):
@@ -514,9 +520,9 @@ def test_a_probe_that_is_answered_wrongly_leaves_the_breaker_open(sidecar, conne
     for _ in range(4):
         assert probed.acquire(timeout=PATIENT)
     assert client.stats.breaker == "open"
-    assert not recovered.is_set()
+    assert not reopened.is_set()
     sidecar.faults.clear()
-    assert recovered.wait(PATIENT)
+    assert reopened.wait(PATIENT)
 
 
 def test_a_restart_between_two_batches_is_not_noticed(sidecar, connect):
@@ -530,7 +536,7 @@ def test_a_restart_between_two_batches_is_not_noticed(sidecar, connect):
     assert [request.microbatch for request in sidecar.received("ComputeBounds")] == [0, 1, 1], "the same batch again"
 
 
-def test_only_changes_are_logged(sidecar, connect, recovered, caplog):
+def test_only_changes_are_logged(sidecar, connect, reopened, caplog):
     client = connect(sidecar.address, backoff=SOON)
     for _ in range(3):
         client.clip_bounds(D)
@@ -541,16 +547,148 @@ def test_only_changes_are_logged(sidecar, connect, recovered, caplog):
         client.clip_bounds(D)
     sidecar.faults.pop("ComputeBounds")
     held.let_go.set()
-    assert recovered.wait(PATIENT)
+    assert reopened.wait(PATIENT)
     for _ in range(3):
         client.clip_bounds(D)
-    (warning, first), (info, second) = messages(caplog)
-    assert (warning, info) == ("WARNING", "INFO")
+    (one, first), (other, second) = messages(caplog)
+    assert one == other == "WARNING"
     assert first == (
         f"No bounds from the sidecar at {sidecar.address} (internal: ComputeBounds at {sidecar.address}: INTERNAL: "
         "broken). Until it answers again, the trainer computes the bounds."
     )
     assert second == f"The sidecar at {sidecar.address} answers again; it missed 4 batches."
+
+
+def test_a_sidecar_that_opens_runs_but_is_late_with_batches_is_asked_less_and_less(
+    connect, sidecar, monkeypatch, caplog
+):
+    """By the breaker's own clock: each trial that fails doubles the pause, and only the first miss is logged."""
+    pauses, now = [], time.monotonic
+    client = connect(sidecar.address, backoff=Backoff(first=1.0, ceiling=30.0, jitter=0.0))
+    link = client._here()._link
+    sidecar.faults["ComputeBounds"] = abort(grpc.StatusCode.DEADLINE_EXCEEDED, "late")
+    client.clip_bounds(D)
+    for _ in range(7):
+        with link._lock:
+            pauses.append(round(link._breaker.probe_at - now()))
+            link._breaker = replace(link._breaker, probe_at=0.0)
+            link._changed.notify_all()
+            assert link._changed.wait_for(lambda: link._breaker.state == "half_open", PATIENT)
+        assert_same(client.clip_bounds(D), clip_bounds(D))
+        assert client.stats.breaker == "open"
+    assert pauses == [1, 2, 4, 8, 16, 30, 30]
+    assert client.stats.fallback_kinds == {"deadline": 8}
+    assert len(messages(caplog)) == 1
+
+
+def test_while_half_open_one_batch_tries_and_the_others_fall_back_at_once(sidecar, connect, reopened, caplog):
+    client = connect(sidecar.address, backoff=SOON)
+    sidecar.faults["ComputeBounds"] = abort(grpc.StatusCode.INTERNAL, "broken")
+    client.clip_bounds(D)
+    assert reopened.wait(PATIENT)
+    held = sidecar.faults["ComputeBounds"] = Held(sidecar)
+    trial = client.submit(D)
+    assert held.arrived.acquire(timeout=PATIENT)
+    with ThreadPoolExecutor(4) as pool:
+        for bounds in pool.map(client.clip_bounds, [D] * 8):
+            assert_same(bounds, clip_bounds(D))
+    assert client.stats.fallback_kinds == {"internal": 1, "open": 8}
+    assert not trial.done()
+    held.let_go.set()
+    trial.result(PATIENT)
+    assert (client.stats.breaker, client.stats.bounds_from_sidecar) == ("closed", 1)
+    assert [text.rpartition("; ")[2] for _, text in messages(caplog)][1:] == ["it missed 9 batches."]
+
+
+@pytest.mark.parametrize("how", ["refused", "interrupted"])
+def test_a_trial_that_shows_nothing_leaves_the_next_batch_to_try(sidecar, connect, reopened, monkeypatch, how):
+    client = connect(sidecar.address, backoff=SOON)
+    sidecar.faults["ComputeBounds"] = abort(grpc.StatusCode.INTERNAL, "broken")
+    client.clip_bounds(D)
+    assert reopened.wait(PATIENT)
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    if how == "refused":
+        sidecar.faults["ComputeBounds"] = abort(grpc.StatusCode.INVALID_ARGUMENT, "log_ratio: no")
+        client.clip_bounds(D)
+    else:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr("satwatch.client.asker.score_batch", interrupt)
+            client.clip_bounds(D)
+    assert client.stats.breaker == "half_open"
+    sidecar.faults.clear()
+    client.clip_bounds(D)
+    assert (client.stats.breaker, client.stats.bounds_from_sidecar) == ("closed", 1)
+
+
+def relay(sidecar, begin):
+    """A TCP relay to a sidecar that waits for ``begin`` before it passes a connection's first bytes on."""
+    host, port = sidecar.address.split(":")
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def pump(source, sink):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def accept():
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = server.accept()
+                begin()
+                far = socket.create_connection((host, int(port)))
+                for ends in ((near, far), (far, near)):
+                    threading.Thread(target=pump, args=ends, daemon=True).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    return server
+
+
+def test_a_handshake_may_take_as_long_as_the_deadline(sidecar, connect):
+    # Longer than gRPC's least patience with a handshake, 100 ms; there is no event for its being over.
+    with relay(sidecar, lambda: time.sleep(0.4)) as server:
+        client = connect(f"127.0.0.1:{server.getsockname()[1]}", on_failure="raise")
+        assert_same(client.clip_bounds(D), clip_bounds(D))
+        assert client.stats.bounds_from_sidecar == 1
+        client.close()
+
+
+@pytest.mark.parametrize("ask", ["clip_bounds", "submit"])
+def test_a_default_device_does_not_matter(sidecar, free_port, connect, ask):
+    lengths = [200, 312]
+    for address, answered in ((sidecar.address, 1), (f"127.0.0.1:{free_port}", 0)):
+        client = connect(address)
+        with torch.device("meta"):
+            bounds = getattr(client, ask)(
+                D, sequence_lengths=lengths, advantage=[1.0, -1.0], behavior_version=[3, None]
+            )
+            bounds = bounds if ask == "clip_bounds" else bounds.result(PATIENT)
+        assert_same(bounds, clip_bounds(D))
+        assert (client.stats.bounds_from_sidecar, client.stats.bounds_from_fallback) == (answered, 1 - answered)
+        assert "client" not in client.stats.fallback_kinds
+
+
+def test_a_fault_in_the_local_computation_gives_ppo_s_interval(free_port, connect, monkeypatch, caplog):
+    monkeypatch.setattr("satwatch.client.fallback.clip_bounds", lambda *_, **__: 1 // 0)
+    client = connect(f"127.0.0.1:{free_port}")
+    for _ in range(3):
+        assert_same(
+            client.clip_bounds(D), replace(clip_bounds(D, enabled=False), quantile_reference=torch.tensor(math.nan))
+        )
+    assert_fell_back(client, "client", 3)
+    defects = [record for record in caplog.records if is_loud(record) and record.exc_info]
+    assert [record.exc_info[0] for record in defects] == [ZeroDivisionError]
+    assert "PPO's interval" in defects[0].getMessage()
+
+
+def test_a_batch_without_numbers_gives_ppo_s_interval(sidecar, connect):
+    client = connect(sidecar.address)
+    bounds = client.clip_bounds(D.to("meta"))
+    assert (bounds.low.device.type, bounds.low.shape) == ("meta", D.shape)
+    assert_fell_back(client, "client")
 
 
 @pytest.mark.parametrize(
@@ -672,7 +810,7 @@ def test_threads_get_their_own_answers(sidecar, connect):
     assert sorted(request.microbatch for request in sidecar.received("ComputeBounds")) == list(range(160))
 
 
-def test_threads_and_a_sidecar_that_comes_and_goes(sidecar, connect, recovered):
+def test_threads_and_a_sidecar_that_comes_and_goes(sidecar, connect, reopened):
     client = connect(sidecar.address, backoff=SOON)
     going = threading.Event()
 
@@ -693,7 +831,7 @@ def test_threads_and_a_sidecar_that_comes_and_goes(sidecar, connect, recovered):
     try:
         client.clip_bounds(D)
         if client.stats.breaker == "open":
-            assert recovered.wait(PATIENT)
+            assert reopened.wait(PATIENT)
         assert client.stats.batches_sent == 201
         assert client.stats.fallback_kinds.keys() <= {"unavailable", "open", "internal"}
     finally:
@@ -851,14 +989,14 @@ def test_versions_are_published_in_order(sidecar, connect):
     assert {3, 4} <= set(versions)
 
 
-def test_a_sidecar_that_was_away_hears_the_last_version(free_port, connect, recovered):
+def test_a_sidecar_that_was_away_hears_the_last_version(free_port, connect, reopened):
     client = connect(f"127.0.0.1:{free_port}", backoff=SOON, incarnation="i")
     client.clip_bounds(D)
     client.publish_version(6)
     client.publish_version(7)
     late = Sidecar(f"127.0.0.1:{free_port}")
     try:
-        assert recovered.wait(PATIENT)
+        assert reopened.wait(PATIENT)
         heard = late.received("PublishVersion")
         assert {(message.run, message.incarnation, message.version) for message in heard} == {("r", "i", 7)}
     finally:

@@ -181,15 +181,18 @@ def test_the_limits_are_those_the_sidecar_was_given(serve):
         assert client.stats.server == client.server_info()
 
 
-def test_a_run_that_another_life_has_taken_over_is_opened_again(serve):
+def test_a_life_that_a_newer_one_has_replaced_is_refused(serve):
     sidecar = serve()
     with (
         open_client(sidecar.address, incarnation="one") as first,
         open_client(sidecar.address, incarnation="two") as second,
     ):
-        for client in (first, second, first):
-            client.clip_bounds(D)
-        assert first.stats.bounds_from_sidecar == 2
+        first.clip_bounds(D)
+        second.clip_bounds(D)
+        with pytest.raises(errors.ConfigError, match=r"incarnation: got 'one'"):
+            first.clip_bounds(D)
+        second.clip_bounds(D)
+        assert second.stats.bounds_from_sidecar == 2
 
 
 def test_a_sidecar_that_is_killed_and_started_again(spawn, caplog, tmp_path):

@@ -180,7 +180,29 @@ def test_the_place_is_kept():
         ),
         ({"log_ratio": D[0], "sequence_lengths": [4, -1]}, "sequence_lengths: got a length of -1"),
         ({"log_ratio": D[0], "sequence_lengths": [1.5, 1.5]}, "sequence_lengths: got float64"),
-        ({"log_ratio": [D[0]], "sequence_lengths": [2]}, r"sequence_lengths: got others, required \[3\], the rows"),
+        ({"log_ratio": [D[0]], "sequence_lengths": [2]}, "sequence_lengths: got 1 lengths that sum to 2"),
+        (
+            {"log_ratio": [D[0], D[0, :1]], "sequence_lengths": [1, 3]},
+            r"sequence_lengths: got others, required \[3, 1\]",
+        ),
+        ({"log_ratio": [D[0]], "sequence_lengths": 3}, "sequence_lengths: got int64 of shape"),
+        ({"log_ratio": [D[0]], "sequence_lengths": [3.9]}, "sequence_lengths: got float64"),
+        ({"log_ratio": [D[0]], "sequence_lengths": torch.tensor([3.0])}, "sequence_lengths: got float32"),
+        ({"log_ratio": [D[0]], "sequence_lengths": torch.tensor([3.0]).bfloat16()}, "sequence_lengths: got Tensor"),
+        ({"log_ratio": D[0], "sequence_lengths": torch.tensor([3.0]).bfloat16()}, "sequence_lengths: got Tensor"),
+        ({"log_ratio": D[0], "sequence_lengths": torch.empty(1, device="meta")}, "sequence_lengths: got Tensor"),
+        ({"log_ratio": D[0], "sequence_lengths": torch.tensor([3]).to_sparse()}, "sequence_lengths: got a tensor that"),
+        ({"log_ratio": D[0], "sequence_lengths": [[1], [2, 3]]}, "sequence_lengths: got list"),
+        ({"log_ratio": D[0], "sequence_lengths": {3}}, "sequence_lengths: got object of shape"),
+        ({"log_ratio": D[0], "sequence_lengths": [2**70]}, "sequence_lengths: got object of shape"),
+        ({"log_ratio": D.to_sparse()}, "log_ratio: got a tensor that is torch.sparse_coo, required a dense one"),
+        ({"log_ratio": [D[0].to_sparse()]}, r"log_ratio\[0\]: got a tensor that is torch.sparse_coo"),
+        ({"log_ratio": [10**400]}, "log_ratio: got a list"),
+        ({"mask": MASK.to_sparse()}, "mask: got a tensor that is torch.sparse_coo"),
+        ({"mask": torch.ones(2, 3, device="meta")}, "mask: got torch.float32 on meta"),
+        ({"advantage": D.to_sparse()}, "advantage: got a tensor that is torch.sparse_coo"),
+        ({"behavior_version": MASK.long().to_sparse()}, "behavior_version: got a tensor that is torch.sparse_coo"),
+        ({"policy_version": torch.zeros((), dtype=torch.int64, device="meta")}, "policy_version: got a tensor without"),
         ({"log_ratio": D[0], "level": "sequence"}, "sequence_lengths: got None"),
         ({"behavior_version": [1, 2, 3]}, "behavior_version: got 3 versions"),
         ({"policy_version": 1.5}, "policy_version: got 1.5"),
@@ -196,6 +218,26 @@ def test_a_field_that_does_not_fit_is_refused_by_name(fields, message):
     given = {"log_ratio": D, "level": "token", **fields}
     with pytest.raises(InvalidBatchError, match=f"^({message})"):
         read_microbatch(**given)
+
+
+def test_a_nested_tensor_is_refused_by_name():
+    nested = torch.nested.nested_tensor([D[0], D[0, :2]], layout=torch.jagged)
+    with pytest.raises(InvalidBatchError, match=r"^log_ratio: got a tensor that is nested"):
+        read_microbatch(nested, "token")
+
+
+def test_the_default_device_is_not_that_of_what_comes_as_numbers():
+    with torch.device("meta"):
+        batch = read_microbatch(
+            [[0.1], [0.2]],
+            "token",
+            mask=[[1], [1]],
+            advantage=[1.0, 2.0],
+            behavior_version=[3, 4],
+            sequence_lengths=[1, 1],
+        )
+    assert {tensor.device.type for tensor in batch.tensors()} == {"cpu"}
+    assert batch.behavior_versions.values.tolist() == [3, 4]
 
 
 def test_an_unknown_field_is_refused_by_python():

@@ -21,7 +21,7 @@ def sidecar():
 
 @pytest.fixture
 def connection(sidecar):
-    made = Connection(sidecar.address)
+    made = Connection(sidecar.address, PATIENT)
     yield made
     made.close()
 

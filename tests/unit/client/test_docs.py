@@ -49,3 +49,9 @@ def test_each_field_of_a_batch_is_there():
     assert list(inspect.signature(satwatch.client.Client.clip_bounds).parameters)[2:] == list(
         BatchFields.__annotations__
     )
+
+
+def test_the_example_of_the_fake_runs_as_it_stands():
+    (example,) = re.findall(r"```python\n(.*?)```", TEXT.split("## In your tests\n", 1)[1], re.DOTALL)
+    assert "assert " in example
+    exec(compile(example, "docs/client.md", "exec"), {})

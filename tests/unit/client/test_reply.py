@@ -83,11 +83,12 @@ def test_a_wider_scope_may_use_the_microbatch_and_say_so():
         accept(replace(RIGHT, quantile_reference=0.8), rule, scored(rule))
 
 
-def test_the_q_of_a_wider_scope_is_not_this_batch_s_to_prove():
-    rule = Rule(scope="step")
-    assert accept(BoundsReply(rule, 0.55, 10), rule, scored(rule)).gate.tolist() == [False] * 5 + [True] * 5
-    with pytest.raises(Missed, match=r"got nan"):
-        accept(BoundsReply(rule, math.nan, 10), rule, scored(rule))
+@pytest.mark.parametrize("scope", ["step", "window"])
+def test_a_wider_scope_than_the_client_can_prove_is_not_used(scope):
+    rule = Rule(scope=scope)
+    for q in (0.9, 1e-9, 2.0):
+        with pytest.raises(Missed, match=r"reply.rule: got .*required .*scope='microbatch'"):
+            accept(BoundsReply(rule, q, 10), rule, scored(rule))
 
 
 @given(batches(), rules(), st.floats(allow_nan=True) | st.none())
@@ -95,7 +96,7 @@ def test_any_other_q_than_the_batch_s_own_is_refused(batch, rule, said):
     assume(batch.log_ratio.dim() == 2 or batch.sequence_lengths is not None)
     scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
     q = scores.reference()
-    right = BoundsReply(rule, None if math.isnan(q) else q, scores.layout.tokens)
+    right = BoundsReply(replace(rule, scope="microbatch"), None if math.isnan(q) else q, scores.layout.tokens)
     local = clip_bounds(batch.log_ratio, **batch.layout, **keywords(rule))
     assert torch.equal(accept(right, rule, scores).low, local.low)
     if said != right.quantile_reference:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 import pickle
 
+import numpy as np
 import pytest
 
 import satwatch
@@ -42,6 +43,7 @@ def test_addresses_that_are_taken(address):
         "unix:",
         "unix:" + "x" * 108,
         "unix:a\0b",
+        "unix:\udcff",
         4820,
         None,
     ],
@@ -69,6 +71,13 @@ def test_addresses_that_are_refused_by_name(address):
         ("timeout", 3600.1),
         ("timeout", math.nan),
         ("timeout", "1"),
+        ("timeout", 10**400),
+        ("timeout", True),
+        ("quantile", 10**400),
+        ("exponent", 10**400),
+        ("rank", np.int64(1)),
+        ("rank", np.float32(0)),
+        ("world_size", 10**400),
         ("rank", 1),
         ("rank", -1),
         ("rank", "0"),
@@ -116,6 +125,26 @@ def test_connect_passes_the_rule_on():
         run="r", quantile=0.8, eps_low=0.1, eps_high=0.3, exponent=3, level="sequence", scope="step", min_reference=1e-3
     )
     assert client.rule == Rule(0.8, 0.1, 0.3, 3, "sequence", "step", 1e-3, True)
+
+
+def test_a_numpy_scalar_is_the_number_that_it_is():
+    client = satwatch.connect(
+        run="r",
+        rank=np.int64(1),
+        world_size=np.uint8(2),
+        quantile=np.float64(0.8),
+        eps_low=np.float32(0.25),
+        exponent=np.int32(3),
+        min_reference=np.float16(0.5),
+        timeout=np.float32(2.5),
+    )
+    assert client.rule == Rule(0.8, 0.25, 0.2, 3.0, min_reference=0.5)
+    assert "rank=1, world_size=2," in repr(client)
+    copy = pickle.loads(pickle.dumps(client))
+    for each in (client, copy):
+        settings = each._settings
+        given = (settings.opening.rank, settings.opening.world_size, settings.timeout, each.rule.eps_low)
+        assert [type(value) for value in given] == [int, int, float, float]
 
 
 def test_a_pickled_client_is_its_configuration():
