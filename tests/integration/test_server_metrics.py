@@ -53,6 +53,24 @@ def test_one_batch_shows_the_local_diagnostics_in_reply_and_scrape(sidecar):
     assert "satwatch_clip_fraction_ppo" in {name.partition("{")[0] for name in samples}
 
 
+def test_diagnostics_come_only_when_asked_for(sidecar):
+    reply = wire.decode_reply(sidecar.wire.bounds(sidecar.wire.request(draw(50))))
+    assert reply.diagnostics is None
+
+
+def test_a_retry_changes_no_counter_and_no_gauge(sidecar):
+    d = draw(100)
+    d[0], d[1] = float("nan"), 30.0
+    message = sidecar.wire.request(d, step=1, microbatch=0)
+    sidecar.wire.bounds(message)
+    before = sidecar.metrics()
+    sidecar.wire.bounds(message)
+    after = sidecar.metrics()
+    kept = {name for name in before if 'run="r"' in name and "duplicate" not in name}
+    assert {name: before[name] for name in kept} == {name: after[name] for name in kept}
+    assert after['satwatch_nan_tokens_total{run="r"}'] == 1
+
+
 def test_a_scrape_right_after_a_reply_includes_the_batch(sidecar):
     for step in range(30):
         d = draw(5000, seed=step)

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from satwatch.client.misses import Missed
-from satwatch.client.reply import accept
+from satwatch.client.reply import _is_contained, accept
 from satwatch.errors import UnavailableError
 from satwatch.sat import clip_bounds, score_batch
 from satwatch.types import BoundsReply, Rule
@@ -37,6 +37,7 @@ def test_a_right_reply_gives_the_local_bounds():
     [
         (replace(RIGHT, tokens=9), "reply.tokens: got 9, required 10"),
         (replace(RIGHT, tokens=0), "reply.tokens: got 0"),
+        (replace(RIGHT, tokens=11), "reply.tokens: got 11"),
         (replace(RIGHT, quantile_reference=None), "reply.quantile_reference: got None"),
         (replace(RIGHT, quantile_reference=math.nan), "reply.quantile_reference: got nan"),
         (replace(RIGHT, quantile_reference=math.inf), "reply.quantile_reference: got inf"),
@@ -58,6 +59,19 @@ def test_a_wrong_reply_is_not_used(reply, message):
     assert caught.value.kind == "reply"
     assert caught.value.opens_breaker
     assert isinstance(caught.value.error, UnavailableError)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(0.79, 1.2), (1.01, 1.2), (0.8, 1.21), (0.8, 0.99), (math.nan, 1.2), (0.8, math.nan)],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_bounds_outside_ppos_interval_are_seen(low, high, dtype):
+    inside = clip_bounds(D.to(dtype))
+    assert _is_contained(inside, RULE)
+    bounds = replace(inside, low=inside.low.clone(), high=inside.high.clone())
+    bounds.low[4], bounds.high[4] = low, high
+    assert not _is_contained(bounds, RULE)
 
 
 def test_without_a_score_the_reply_has_no_q():
