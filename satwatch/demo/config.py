@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 from satwatch.errors import ConfigError, required
-from satwatch.types import Level
+from satwatch.types import Level, Rule
 
 Objective: TypeAlias = Literal["ppo", "sat", "gspo", "sat-gspo"]
 TaskName: TypeAlias = Literal["reverse", "sort"]
@@ -14,6 +14,7 @@ TaskName: TypeAlias = Literal["reverse", "sort"]
 OBJECTIVES: Final[tuple[str, ...]] = get_args(Objective)
 TASK_NAMES: Final[tuple[str, ...]] = get_args(TaskName)
 MAX_LAG: Final = 256  # the engine's store holds lag + 1 copies of the weights
+MAX_STEPS: Final = 10_000_000  # a record a step is kept for the summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +25,7 @@ class DemoConfig:
         objective: ``ppo`` and ``sat`` judge tokens, ``gspo`` and ``sat-gspo`` whole responses. With ``ppo`` and
             ``gspo`` the sidecar watches and the interval is PPO's.
         lag: how many versions old the weights are that the engine samples with; 0 is synchronous, at most 256.
-        steps: optimizer steps, 1 or more.
+        steps: optimizer steps, 1 to 10 million.
         seed: of the initial weights, the prompts and the sampling; 0 to 2**32 - 1.
         task: ``reverse`` six base-10 digits, or ``sort`` four base-8 digits.
         connect: the address of a running sidecar; None starts one for the run.
@@ -55,7 +56,7 @@ class DemoConfig:
         _choice("task", self.task, TASK_NAMES)
         _whole("lag", self.lag, 0, MAX_LAG)
         _whole("seed", self.seed, 0, 2**32 - 1)
-        _whole("steps", self.steps, 1)
+        _whole("steps", self.steps, 1, MAX_STEPS)
         _whole("prompts", self.prompts, 1)
         _whole("samples", self.samples, 2)
         _whole("microbatches", self.microbatches, 1)
@@ -73,6 +74,11 @@ class DemoConfig:
     def adaptive(self) -> bool:
         """Whether SAT moves the clip bounds; PPO's interval otherwise."""
         return self.objective in ("sat", "sat-gspo")
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that the sidecar and its fallback follow."""
+        return Rule(level=self.level, enabled=self.adaptive)
 
     @property
     def run_name(self) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from satwatch.client import BoundsClient
+from satwatch.client import BoundsClient, ClientStats
 from satwatch.demo.config import DemoConfig
 from satwatch.demo.policy import Policy, response_distribution
 from satwatch.demo.rollout import RolloutBatch
@@ -80,13 +80,13 @@ class Learner:
         Returns:
             The step's record.
         """
-        fallback_before = self._client.stats.bounds_from_fallback
+        before = self._client.stats
         pending = [self._send(batch, part) for part in range(self._config.microbatches)]
         bounds = [self._backward(p) for p in pending]
         torch.nn.utils.clip_grad_norm_(self.policy.parameters(), MAX_GRADIENT_NORM)
         self._optimizer.step()
         self._optimizer.zero_grad()
-        return self._record(batch, pending, bounds, fallback_before)
+        return self._record(batch, pending, bounds, before)
 
     def _send(self, batch: RolloutBatch, part: int) -> _Pending:
         config, prompt_length = self._config, TASKS[self._config.task].prompt_length
@@ -117,10 +117,11 @@ class Learner:
         return bounds
 
     def _record(
-        self, batch: RolloutBatch, pending: list[_Pending], bounds: list[ClipBounds], fallback_before: int
+        self, batch: RolloutBatch, pending: list[_Pending], bounds: list[ClipBounds], before: ClientStats
     ) -> StepRecord:
         stats = self._client.stats
         deviation = torch.cat([p.log_ratio.detach() for p in pending]).double().abs()
+        answered = stats.bounds_from_sidecar > before.bounds_from_sidecar
         references = [float(b.quantile_reference) for b in bounds]
         return StepRecord(
             step=batch.number,
@@ -130,12 +131,23 @@ class Learner:
             log_ratio_abs_mean=float(deviation.mean()),
             tokens=deviation.numel(),
             gated_tokens=sum(int(b.gate.sum()) for b in bounds),
+            gated_within_ppo=sum(map(self._count_within_ppo, pending, bounds)),
             version_lag=float((batch.number - batch.behavior_version).mean()),
-            round_trip_seconds=stats.round_trip_seconds,
+            round_trip_seconds=stats.round_trip_seconds if answered else None,
             bounds_from_sidecar=stats.bounds_from_sidecar,
             bounds_from_fallback=stats.bounds_from_fallback,
-            sidecar_up=stats.bounds_from_fallback == fallback_before,
+            sidecar_up=stats.bounds_from_fallback == before.bounds_from_fallback,
         )
+
+    def _count_within_ppo(self, pending: _Pending, bounds: ClipBounds) -> int:
+        """Count the gated tokens whose ratio is not beyond PPO's own bound."""
+        rule = self._config.rule
+        score = pending.log_ratio.detach().double()
+        if rule.level == "sequence":
+            score = score.mean(dim=1, keepdim=True)
+        ratio = score.exp()
+        within = (1 - rule.eps_low <= ratio) & (ratio <= 1 + rule.eps_high)
+        return int((bounds.gate & within).sum())
 
 
 def _mean(values: list[float]) -> float:

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 import torch
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from satwatch.client import BoundsClient, Client, connect
 from satwatch.demo.config import DemoConfig
-from satwatch.demo.display import Display, display_for, show_summary
+from satwatch.demo.display import ClientLog, Display, display_for, show_summary
 from satwatch.demo.learner import Learner
 from satwatch.demo.policy import initial_policy
 from satwatch.demo.rollout import RolloutProcess
@@ -24,6 +25,7 @@ from satwatch.demo.sidecar import SidecarProcess
 from satwatch.demo.summary import DemoSummary, StepRecord, summarize_run
 from satwatch.demo.task import TASKS
 from satwatch.errors import SatwatchError
+from satwatch.types import ServerInfo
 
 # Two cores are shared by three processes, so an answer may be late for no fault of the sidecar's. One that is gone is
 # noticed at once all the same: its connection is refused.
@@ -55,46 +57,72 @@ def run_demo(
     Raises:
         RolloutError: the rollout process ended before its last batch.
         UnavailableError: the demo's own sidecar did not start.
-        KeyboardInterrupt: Ctrl-C while it trained.
+        KeyboardInterrupt: Ctrl-C while it trained, after a summary of the steps done.
         SystemExit: SIGTERM, with status 143.
     """
     console = console or Console(stderr=json_output)
+    display, training = display_for(console, config), _Training(config)
     with _sigterm_exits(), _one_torch_thread(), ExitStack() as stack:
-        display = display_for(console, config.steps)
         sidecar = None if config.connect is not None else stack.enter_context(SidecarProcess())
-        records, seconds = _run(config, sidecar, display, on_step)
-        summary = summarize_run(config, records, seconds)
-        show_summary(console, summary, records)
+        try:
+            _run(training, sidecar, display, on_step, hint=not json_output)
+        except KeyboardInterrupt:
+            if training.records:
+                show_summary(display, config, training.summary(), training.records)
+            raise
+        summary = training.summary()
+        show_summary(display, config, summary, training.records)
         if json_output:
             sys.stdout.write(summary.to_json() + "\n")
             sys.stdout.flush()
-        elif sidecar is not None and console.file.isatty():
-            _hold(sidecar, display)
+        if sidecar is not None:
+            _part(sidecar, display, hold=not json_output and console.file.isatty())
     return summary
 
 
+@dataclass(slots=True)
+class _Training:
+    """What a run has come to so far: kept outside its loop, so that an interrupted one can be summed up."""
+
+    config: DemoConfig
+    records: list[StepRecord] = field(default_factory=list)
+    seconds: float = 0.0
+    server: ServerInfo | None = None
+
+    def summary(self) -> DemoSummary:
+        url = (self.server.metrics_url or None) if self.server is not None else None
+        return summarize_run(self.config, self.records, self.seconds, url)
+
+
 def _run(
-    config: DemoConfig,
+    training: _Training,
     sidecar: SidecarProcess | None,
     display: Display,
     on_step: Callable[[StepRecord], None] | None,
-) -> tuple[list[StepRecord], float]:
-    """Train to the end; return the records and the wall time of the loop."""
+    *,
+    hint: bool,
+) -> None:
+    """Start the rollout process, connect, and train to the end."""
+    config = training.config
     policy = initial_policy(TASKS[config.task], config.seed)
     with RolloutProcess(config, policy) as engine:
         display.note(
             f"{config.task}, objective {config.objective}, lag {config.lag}, seed {config.seed}: {config.steps} steps, "
             f"{policy.parameter_count:,} parameters, rollout pid {engine.pid}"
         )
-        with _connect(config, sidecar, display) as client, display:
+        with ClientLog(display), _connect(config, sidecar, display) as client:
+            if sidecar is not None and hint:
+                display.note(f"kill the sidecar (pid {sidecar.pid}) while this runs: training goes on")
             began = time.perf_counter()
-            records: list[StepRecord] = []
-            for record in train(config, Learner(config, policy, client), engine, client):
-                records.append(record)
-                display.show(record)
-                if on_step is not None:
-                    on_step(record)
-            return records, time.perf_counter() - began
+            try:
+                with display:
+                    for record in train(config, Learner(config, policy, client), engine, client):
+                        training.records.append(record)
+                        display.show(record)
+                        if on_step is not None:
+                            on_step(record)
+            finally:
+                training.seconds, training.server = time.perf_counter() - began, client.stats.server
 
 
 def train(config: DemoConfig, learner: Learner, engine: RolloutProcess, client: BoundsClient) -> Iterator[StepRecord]:
@@ -127,20 +155,25 @@ def _connect(config: DemoConfig, sidecar: SidecarProcess | None, display: Displa
         address,
         run=config.run_name,
         incarnation=uuid.uuid4().hex,  # the same settings again are another life of the run
-        level=config.level,
-        enabled=config.adaptive,
+        level=config.rule.level,
+        enabled=config.rule.enabled,
         timeout=DEADLINE_SECONDS,
     )
     display.note(f"sidecar: {address}{process}, run {config.run_name}")
     try:
         display.note(f"metrics: {client.server_info().metrics_url or 'off'}")
     except SatwatchError as error:
-        display.note(f"the sidecar does not answer yet ({error})")
+        display.sidecar_down(error)
     return client
 
 
-def _hold(sidecar: SidecarProcess, display: Display) -> None:
-    """Keep the sidecar up until Ctrl-C, or until it ends by itself."""
+def _part(sidecar: SidecarProcess, display: Display, *, hold: bool) -> None:
+    """Say so if the sidecar is gone; if not, keep it up, if wanted, until Ctrl-C or its own end."""
+    if sidecar.exit_code is not None:
+        display.note(f"The sidecar (pid {sidecar.pid}) is gone, with exit code {sidecar.exit_code}.")
+        return
+    if not hold:
+        return
     try:
         display.note("the sidecar stays up for its metrics; Ctrl-C ends it")
         display.note(f"the sidecar ended with exit code {sidecar.wait()}")

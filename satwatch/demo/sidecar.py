@@ -66,6 +66,11 @@ class SidecarProcess:
         except FutureTimeoutError:
             raise UnavailableError(required("sidecar", f"no address in {START_SECONDS:g} s", "its address")) from None
 
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
     def wait(self) -> int:
         """Wait until it ends; return its exit code."""
         return self._process.wait()

@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from statistics import median
 from typing import Final
 
 from satwatch.demo.config import DemoConfig, Objective, TaskName
@@ -23,8 +24,9 @@ class StepRecord:
         log_ratio_abs_mean: mean abs(d) over its tokens, nats.
         tokens: response tokens.
         gated_tokens: tokens whose interval SAT contracted.
+        gated_within_ppo: of those, tokens whose ratio is not beyond PPO's own bound.
         version_lag: policy version minus behavior version, mean over the responses.
-        round_trip_seconds: of the last microbatch that the sidecar answered; None when it answered none.
+        round_trip_seconds: of the step's microbatch that the sidecar answered last; None when it answered none.
         bounds_from_sidecar: microbatches of the run so far whose bounds came from the sidecar.
         bounds_from_fallback: microbatches of the run so far whose bounds were computed in the trainer.
         sidecar_up: every microbatch of the step was answered by the sidecar.
@@ -37,6 +39,7 @@ class StepRecord:
     log_ratio_abs_mean: float
     tokens: int
     gated_tokens: int
+    gated_within_ppo: int
     version_lag: float
     round_trip_seconds: float | None
     bounds_from_sidecar: int
@@ -63,6 +66,9 @@ class DemoSummary:
         log_ratio_abs_mean: mean abs(d) over the run's tokens, nats.
         task: the run's task.
         seconds: wall time of the training loop.
+        run: the run's name in the sidecar.
+        metrics_url: the sidecar's metrics, as it last said; None when they are off or it never answered.
+        round_trip_seconds: median over the steps; None when the sidecar answered none.
     """
 
     objective: Objective
@@ -79,19 +85,25 @@ class DemoSummary:
     log_ratio_abs_mean: float | None
     task: TaskName
     seconds: float
+    run: str
+    metrics_url: str | None
+    round_trip_seconds: float | None
 
     def to_json(self) -> str:
         """Return the summary as one line of JSON."""
         return json.dumps(asdict(self), allow_nan=False)
 
 
-def summarize_run(config: DemoConfig, records: list[StepRecord], seconds: float) -> DemoSummary:
+def summarize_run(
+    config: DemoConfig, records: list[StepRecord], seconds: float, metrics_url: str | None = None
+) -> DemoSummary:
     """Put a run's records together.
 
     Args:
         config: the run.
         records: one record a step, at least one.
         seconds: wall time of the training loop.
+        metrics_url: the sidecar's metrics, if known.
 
     Returns:
         The summary; token statistics are weighted by tokens.
@@ -99,6 +111,7 @@ def summarize_run(config: DemoConfig, records: list[StepRecord], seconds: float)
     quarter = max(1, len(records) // 4)
     tokens = sum(r.tokens for r in records)
     last = records[-1]
+    round_trips = [r.round_trip_seconds for r in records if r.round_trip_seconds is not None]
     return DemoSummary(
         objective=config.objective,
         lag=config.lag,
@@ -116,6 +129,9 @@ def summarize_run(config: DemoConfig, records: list[StepRecord], seconds: float)
         log_ratio_abs_mean=_finite_or_none(sum(r.log_ratio_abs_mean * r.tokens for r in records) / tokens),
         task=config.task,
         seconds=round(seconds, 3),
+        run=config.run_name,
+        metrics_url=metrics_url,
+        round_trip_seconds=median(round_trips) if round_trips else None,
     )
 
 

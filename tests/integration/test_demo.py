@@ -2,15 +2,15 @@
 
 import io
 import json
-import logging
 import os
 import pty
 import re
 import select
 import signal
+import socket
 import subprocess
 import sys
-import threading
+import termios
 import urllib.request
 from collections import deque
 from contextlib import ExitStack, contextmanager
@@ -30,8 +30,11 @@ class Sidecar:
 
     def __init__(self, address="127.0.0.1:0"):
         command = [*SATWATCH, "serve", "--listen", address, "--metrics-port", "0"]
-        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        self.address = read_until(self._process.stdout, r"grpc=(\S+)")[1]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.address = self.read_until(r"grpc=(\S+)")[1]
+
+    def read_until(self, pattern):
+        return read_until(self._process.stdout, pattern)
 
     def kill(self):
         self._process.kill()
@@ -93,21 +96,9 @@ def test_the_reward_rises_with_bounds_from_the_sidecar(seed):
 
 
 def test_a_killed_sidecar_costs_no_batch_and_is_used_again_when_it_is_back():
-    answers_again = threading.Event()
-
-    class Recovery(logging.Handler):
-        def emit(self, record):
-            if record.levelno == logging.INFO and "answers again" in record.getMessage():
-                answers_again.set()
-
     with ExitStack() as stack:
         sidecars = [Sidecar()]
         stack.callback(lambda: sidecars[-1].kill())
-        logger, recovery = logging.getLogger("satwatch"), Recovery()
-        stack.callback(logger.setLevel, logger.level)
-        stack.callback(logger.removeHandler, recovery)
-        logger.setLevel(logging.INFO)
-        logger.addHandler(recovery)
         records = []
 
         def interfere(record):
@@ -116,16 +107,25 @@ def test_a_killed_sidecar_costs_no_batch_and_is_used_again_when_it_is_back():
                 sidecars[-1].kill()
             if record.step == 19:
                 sidecars.append(Sidecar(sidecars[-1].address))
-                assert answers_again.wait(PATIENCE_SECONDS)
+                sidecars[-1].read_until("is open")
 
         console = Console(file=io.StringIO(), width=200)
-        config = DemoConfig(steps=30, connect=sidecars[0].address)
+        config = DemoConfig(steps=40, connect=sidecars[0].address)
         summary = run_demo(config, console=console, on_step=interfere)
         lines = console.file.getvalue().splitlines()
 
-    assert [r.sidecar_up for r in records] == [True] * 10 + [False] * 10 + [True] * 10
-    assert (summary.batches_sent, summary.bounds_from_sidecar, summary.bounds_from_fallback) == (60, 40, 20)
-    assert [line for line in lines if line in (SIDECAR_DOWN, SIDECAR_UP)] == [SIDECAR_DOWN, SIDECAR_UP]
+    up = [r.sidecar_up for r in records]
+    back = up.index(True, 10)  # the first batches may meet a client that does not yet know
+    assert up == [True] * 10 + [False] * (back - 10) + [True] * (40 - back)
+    assert [r.bounds_from_sidecar for r in records[9:20]] == [20] * 11
+    assert [r.round_trip_seconds is None for r in records[:20]] == [False] * 10 + [True] * 10
+    answered, computed = summary.bounds_from_sidecar, summary.bounds_from_fallback
+    assert answered + computed == summary.batches_sent == 80
+    assert answered >= 20 + 2 * (40 - back)
+    assert [line for line in lines if "sidecar down" in line or "sidecar up" in line] == [SIDECAR_DOWN, SIDECAR_UP]
+    assert not any("No bounds from" in line or "answers again" in line for line in lines)
+    said = f"The sidecar bounded {answered} batches; the trainer bounded {computed} by itself, without the sidecar's"
+    assert any(line.startswith(said) for line in lines)
 
 
 def test_the_demos_own_sidecar_may_be_killed():
@@ -137,6 +137,8 @@ def test_the_demos_own_sidecar_may_be_killed():
         summary = json.loads(output.splitlines()[-1])
         assert process.returncode == 0
         assert SIDECAR_DOWN in rest.splitlines()
+        assert f"The sidecar (pid {children.sidecar}) is gone, with exit code -9." in rest.splitlines()
+        assert f"kill the sidecar (pid {children.sidecar})" not in rest
         assert summary["bounds_from_sidecar"] >= 12
         assert summary["bounds_from_fallback"] > 0
         assert summary["bounds_from_sidecar"] + summary["bounds_from_fallback"] == summary["batches_sent"] == 120
@@ -169,7 +171,33 @@ def test_ctrl_c_while_it_trains_ends_everything():
         output, rest = process.communicate()
         assert (process.returncode, output) == (130, "")
         assert "Traceback" not in rest
+        assert re.search(r"^Interrupted after \d+ of 300 steps", rest, re.MULTILINE)
+        assert re.search(r"^The sidecar bounded all \d+ batches", rest, re.MULTILINE)
         children.end()
+
+
+def test_without_json_the_lines_name_a_sidecar_to_kill_and_have_no_trailing_spaces():
+    run = subprocess.run([*SATWATCH, "demo", "--steps", "10"], capture_output=True, text=True, check=True)
+    lines = run.stdout.splitlines()
+    pid = next(match[1] for line in lines if (match := re.match(r"sidecar: .*, pid (\d+)", line)))
+    assert f"kill the sidecar (pid {pid}) while this runs: training goes on" in lines
+    assert "Trained 10 steps in " in run.stdout
+    assert [line.rstrip() for line in lines] == lines
+    assert run.stderr == ""
+
+
+def test_a_sidecar_that_is_not_there_is_said_once():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # not listening: whoever connects is refused
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        command = [*SATWATCH, "demo", "--json", "--steps", "3", "--connect", address]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = [line for line in run.stderr.splitlines() if "refused" in line or "down" in line or "No bounds" in line]
+    assert len(said) == 1
+    assert said[0].startswith(f"{SIDECAR_DOWN} until it answers (")
+    summary = json.loads(run.stdout)
+    assert (summary["run"], summary["metrics_url"]) == ("demo-reverse-sat-lag8-seed0", None)
+    assert (summary["bounds_from_fallback"], summary["round_trip_seconds"]) == (6, None)
 
 
 def test_sigterm_before_the_first_step_ends_everything():
@@ -202,12 +230,33 @@ def test_a_killed_rollout_process_is_an_error_and_not_a_hang():
         children.end()
 
 
-def test_on_a_terminal_the_sidecar_stays_up_until_ctrl_c():
+@contextmanager
+def demo_on_a_terminal(*arguments):
+    """A demo in a process group of its own, and what is on its screen."""
     controller, terminal = pty.openpty()
+    termios.tcsetwinsize(terminal, (24, 80))
     with open(terminal, "wb", buffering=0) as end:
-        command = [*SATWATCH, "demo", "--steps", "10"]
+        command = [*SATWATCH, "demo", *arguments]
         process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
     with process, open(controller, "rb", buffering=0) as screen:
+        try:
+            yield process, screen
+        finally:
+            process.kill()
+
+
+def test_on_a_terminal_a_sidecar_that_was_killed_is_not_waited_for():
+    with demo_on_a_terminal("--steps", "60") as (process, screen):
+        shown = _read_screen(screen, until=r"step [1-9]\d*/60")
+        sidecar = int(re.search(r"kill the sidecar \(pid (\d+)\) while this runs", shown)[1])
+        os.kill(sidecar, signal.SIGKILL)
+        shown = _read_screen(screen, until=rf"The sidecar \(pid {sidecar}\) is gone, with exit code -9\.")
+        assert SIDECAR_DOWN in shown
+        assert process.wait() == 0
+
+
+def test_on_a_terminal_the_sidecar_stays_up_until_ctrl_c():
+    with demo_on_a_terminal("--steps", "10") as (process, screen):
         shown = _read_screen(screen, until="Ctrl-C ends it")
         url = re.search(r"metrics: (\S+)", shown)[1]
         with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
@@ -221,6 +270,6 @@ def test_on_a_terminal_the_sidecar_stays_up_until_ctrl_c():
 
 def _read_screen(screen, until):
     shown = ""
-    while until not in shown:
+    while not re.search(until, shown):
         shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.read(65536).decode(errors="replace"))
     return shown

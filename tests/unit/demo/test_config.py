@@ -14,6 +14,7 @@ from satwatch.errors import ConfigError
         ("lag", 1.5),
         ("lag", True),
         ("steps", 0),
+        ("steps", 10_000_001),
         ("seed", -1),
         ("seed", 2**32),
         ("prompts", 0),

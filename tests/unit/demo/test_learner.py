@@ -1,8 +1,11 @@
+import math
+
 import numpy as np
 import pytest
 import torch
 
 from satwatch.client import FakeClient
+from satwatch.client.fallback import local_bounds
 from satwatch.demo import DemoConfig
 from satwatch.demo.learner import Learner, group_advantages
 from satwatch.demo.policy import initial_policy
@@ -83,6 +86,30 @@ def test_only_the_adaptive_objectives_gate_tokens(objective, gated):
     assert record.quantile_reference > 0
     assert (record.gated_tokens > 0) == gated
     assert record.gated_tokens <= 0.1 * record.tokens
+
+
+@pytest.mark.parametrize("objective", ["sat", "sat-gspo"])
+def test_gated_tokens_that_are_not_beyond_ppos_own_bound_are_told_apart(objective):
+    config = _config(objective=objective)
+    client = _client(config)
+    learner, engine = _learner(config, client), initial_policy(TASKS["reverse"], 0)
+    records = [learner.step(generate(config, engine, number)) for number in range(6)]
+    within = 0
+    for call in client.calls:
+        log_ratio = call.batch.log_ratio.double()
+        score = log_ratio.mean(dim=1, keepdim=True).expand(-1, 6) if config.level == "sequence" else log_ratio
+        gate = local_bounds(call.batch, client.rule).gate
+        within += sum(bool(g) and 0.8 <= math.exp(s) <= 1.2 for g, s in zip(gate.ravel(), score.ravel(), strict=True))
+    assert sum(r.gated_within_ppo for r in records) == within
+    assert 0 < within < sum(r.gated_tokens for r in records)
+
+
+def test_the_round_trip_is_unknown_in_a_step_that_the_sidecar_did_not_answer():
+    config = _config(microbatches=2)
+    client = FakeClient([None, "local", "local", "local"])
+    learner = _learner(config, client)
+    batches = [generate(config, initial_policy(TASKS["reverse"], 0), number=n) for n in (0, 1)]
+    assert [learner.step(batch).round_trip_seconds for batch in batches] == [0.0, None]
 
 
 @pytest.mark.parametrize("objective", ["ppo", "gspo"])

@@ -32,6 +32,7 @@ def test_a_warning_before_the_first_line_does_no_harm(monkeypatch):
     _pretend(monkeypatch, f"import sys; sys.stderr.write('hm\\n'); print({FIRST_LINE!r}, flush=True); sys.stdin.read()")
     with SidecarProcess() as process:
         assert process.address() == "127.0.0.1:41"
+        assert process.exit_code is None
 
 
 def test_a_sidecar_that_does_not_start_is_an_error_with_its_last_words(monkeypatch):
@@ -44,6 +45,7 @@ def test_a_sidecar_that_writes_a_lot_is_never_held_up(monkeypatch):
     _pretend(monkeypatch, f"print({FIRST_LINE!r})\nfor _ in range(20_000): print('a line of log')")
     with SidecarProcess() as process:
         assert process.wait() == 0
+        assert process.exit_code == 0
 
 
 def test_a_sidecar_that_ignores_sigterm_is_killed(monkeypatch):

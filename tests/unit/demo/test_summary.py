@@ -21,6 +21,9 @@ JSON_KEYS = [
     "log_ratio_abs_mean",
     "task",
     "seconds",
+    "run",
+    "metrics_url",
+    "round_trip_seconds",
 ]
 
 
@@ -33,6 +36,7 @@ def record(step, **changes):
         "log_ratio_abs_mean": 0.05,
         "tokens": 100,
         "gated_tokens": 10,
+        "gated_within_ppo": 4,
         "version_lag": 8.0,
         "round_trip_seconds": 0.001,
         "bounds_from_sidecar": 2 * (step + 1),
@@ -77,6 +81,18 @@ def test_what_has_no_value_is_null():
     values = json.loads(summarize_run(DemoConfig(steps=1), [nothing], 1.0).to_json())
     assert values["quantile_reference_mean"] is None
     assert values["log_ratio_abs_mean"] is None
+    assert values["metrics_url"] is None
+
+
+def test_the_round_trip_is_the_median_of_the_steps_that_have_one():
+    records = [record(i, round_trip_seconds=s) for i, s in enumerate([0.25, None, 2.0, 0.5])]
+    assert summarize_run(DemoConfig(), records, 1.0).round_trip_seconds == 0.5
+    assert summarize_run(DemoConfig(), records[1:2], 1.0).round_trip_seconds is None
+
+
+def test_the_summary_names_the_run_and_where_its_metrics_are():
+    summary = summarize_run(DemoConfig(run="mine"), [record(0)], 1.0, "http://127.0.0.1:1/metrics")
+    assert (summary.run, summary.metrics_url) == ("mine", "http://127.0.0.1:1/metrics")
 
 
 @pytest.mark.parametrize(

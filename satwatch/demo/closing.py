@@ -1,0 +1,94 @@
+"""What a run did, in sentences: each says what its records show, and no more."""
+
+from __future__ import annotations
+
+import math
+
+from satwatch.demo.config import DemoConfig
+from satwatch.demo.summary import DemoSummary, StepRecord
+
+
+def closing_lines(config: DemoConfig, summary: DemoSummary, records: list[StepRecord]) -> list[str]:
+    """Sum a run up.
+
+    Args:
+        config: the run.
+        summary: its summary.
+        records: its steps, at least one; fewer than ``config.steps`` when it was interrupted.
+
+    Returns:
+        Sentences, one a line.
+    """
+    return [
+        _length(config, summary),
+        _reward(summary),
+        _age(records),
+        _mismatch(config, summary),
+        _gate(config, records),
+        _source(summary),
+    ]
+
+
+def _length(config: DemoConfig, summary: DemoSummary) -> str:
+    if summary.steps < config.steps:
+        return f"Interrupted after {summary.steps} of {config.steps} steps, {summary.seconds:.1f} s."
+    return f"Trained {_count(summary.steps, 'step')} in {summary.seconds:.1f} s."
+
+
+def _reward(summary: DemoSummary) -> str:
+    first, last = summary.reward_first_quarter, summary.reward_last_quarter
+    if summary.steps == 1:
+        return f"The reward was {first:.3f}."
+    return f"The reward went from {first:.3f} (mean of the first quarter of the steps) to {last:.3f} (of the last)."
+
+
+def _age(records: list[StepRecord]) -> str:
+    ages = [r.version_lag for r in records]
+    oldest = max(ages)
+    if oldest == 0:
+        return "The tokens were sampled by the very version that they trained."
+    if min(ages) == oldest:
+        return f"The tokens were {_count(oldest, 'policy version')} old."
+    mean = math.fsum(ages) / len(ages)
+    return f"The tokens were up to {_count(oldest, 'policy version')} old, {mean:.1f} on average."
+
+
+def _mismatch(config: DemoConfig, summary: DemoSummary) -> str:
+    if summary.log_ratio_abs_mean is None or summary.quantile_reference_mean is None:
+        return "Between trainer and engine, mean |d| or q had no finite value."
+    judged = "|d|" if config.level == "token" else "|mean d| of the responses"
+    return (
+        f"Between trainer and engine, mean |d| was {summary.log_ratio_abs_mean:.4f} nats; "
+        f"q, the {config.rule.quantile:g} quantile of {judged}, was {summary.quantile_reference_mean:.4f} on average."
+    )
+
+
+def _gate(config: DemoConfig, records: list[StepRecord]) -> str:
+    tokens = sum(r.tokens for r in records)
+    if not config.adaptive:
+        return f"Each of the {tokens:,} tokens had PPO's interval: objective {config.objective} contracts none."
+    gated, within = sum(r.gated_tokens for r in records), sum(r.gated_within_ppo for r in records)
+    contracted = f"The gate contracted the clip interval of {gated:,} of {tokens:,} tokens ({gated / tokens:.1%})"
+    if not gated:
+        return f"{contracted}."
+    return f"{contracted}; {within:,} of those ({within / gated:.1%}) were not already beyond PPO's own bound."
+
+
+def _source(summary: DemoSummary) -> str:
+    answered, computed = summary.bounds_from_sidecar, summary.bounds_from_fallback
+    if not answered:
+        return f"The trainer bounded all {_count(computed, 'batch', 'batches')} by itself: the sidecar bounded none."
+    if not computed:
+        said = f"The sidecar bounded all {_count(answered, 'batch', 'batches')}, the trainer none by itself."
+    else:
+        said = (
+            f"The sidecar bounded {_count(answered, 'batch', 'batches')}; "
+            f"the trainer bounded {computed:,} by itself, without the sidecar's answer."
+        )
+    if summary.round_trip_seconds is None:
+        return said
+    return f"{said} The median round trip was {summary.round_trip_seconds * 1e3:.1f} ms."
+
+
+def _count(number: float, one: str, many: str = "") -> str:
+    return f"{number:,.12g} {one if number == 1 else many or one + 's'}"
