@@ -207,8 +207,9 @@ def test_a_sidecar_that_is_killed_and_started_again(spawn, caplog, tmp_path):
         assert client.stats.bounds_from_fallback == 1
         again = spawn(toml)
         # The probes go on by themselves, a second apart at first.
-        while client.stats.breaker == "open":
+        while client.stats.bounds_from_sidecar == 1:
             assert_same(client.clip_bounds(D), clip_bounds(D))
+        assert client.stats.breaker == "closed"
         client.clip_bounds(D)
-        assert client.stats.bounds_from_sidecar == 2
+        assert client.stats.bounds_from_sidecar == 3
         assert again.popen.poll() is None
