@@ -16,7 +16,6 @@ from satwatch.errors import ConfigError, InvalidBatchError, required
 Level: TypeAlias = Literal["token", "sequence"]
 Scope: TypeAlias = Literal["microbatch", "step", "window"]
 DTypeName: TypeAlias = Literal["float64", "float32", "bfloat16", "float16"]
-Side: TypeAlias = Literal["low", "high"]
 
 ITEM_BYTES: Final[Mapping[str, int]] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 UINT32_MAX: Final = 2**32 - 1

@@ -134,11 +134,6 @@ def decode_opening(message: pb.OpenRunRequest) -> t.RunOpening:
     )
 
 
-def encode_floats(values: t.PackedFloats) -> pb.PackedFloats:
-    """Encode an array of floats; the bytes are taken as they are."""
-    return pb.PackedFloats(dtype=_DTYPES[values.dtype], data=values.data)
-
-
 def decode_floats(name: str, message: pb.PackedFloats) -> t.PackedFloats:
     """Decode an array of floats.
 

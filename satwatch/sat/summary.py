@@ -12,7 +12,7 @@ import torch
 
 from satwatch.sat.interval import ClipBounds
 from satwatch.sat.layout import Lengths
-from satwatch.sat.scores import Scores, score_batch
+from satwatch.sat.scores import Gated, Scores, score_batch
 from satwatch.sat.sketch import Sketch
 from satwatch.types import Level, Rule
 
@@ -128,10 +128,11 @@ def summarize(scores: Scores, q: float, advantage: torch.Tensor | None = None) -
     Raises:
         InvalidBatchError: an advantage of another shape.
     """
-    gate = _gate_sums(scores, q)
+    low, high = scores.gated(q)
+    gate = _gate_sums(scores, q, low, high)
     if advantage is not None:
         spread = scores.layout.spread("advantage", advantage)
-        gate = replace(gate, **_clip_counts(scores, q, spread.to(torch.float64).numpy()))
+        gate = replace(gate, **_clip_counts(scores, low, high, spread.to(torch.float64).numpy()))
     sketch = Sketch.build(scores.tokens)
     return BatchSummary(
         sketch=sketch,
@@ -142,9 +143,8 @@ def summarize(scores: Scores, q: float, advantage: torch.Tensor | None = None) -
     )
 
 
-def _gate_sums(scores: Scores, q: float) -> GateSums:
+def _gate_sums(scores: Scores, q: float, low: Gated, high: Gated) -> GateSums:
     rule, n = scores.rule, len(scores.tokens)
-    low, high = scores.gated(q)
     factors = np.concatenate([low.factor, high.factor])
     magnitudes = np.abs(scores.token_scores()[np.concatenate([low.index, high.index])]).astype(np.float64)
     finite = magnitudes[np.isfinite(magnitudes)]
@@ -158,13 +158,14 @@ def _gate_sums(scores: Scores, q: float) -> GateSums:
     )
 
 
-def _clip_counts(scores: Scores, q: float, advantage: npt.NDArray[np.float64]) -> dict[str, int]:
+def _clip_counts(
+    scores: Scores, gated_low: Gated, gated_high: Gated, advantage: npt.NDArray[np.float64]
+) -> dict[str, int]:
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = np.exp(scores.token_scores().astype(np.float64))
     low = np.full(len(ratio), 1.0 - scores.rule.eps_low)
     high = np.full(len(ratio), 1.0 + scores.rule.eps_high)
     ppo = _count_clipped(ratio, advantage, low, high)
-    gated_low, gated_high = scores.gated(q)
     low[gated_low.index] = 1.0 - scores.rule.eps_low * gated_low.factor
     high[gated_high.index] = 1.0 + scores.rule.eps_high * gated_high.factor
     clipped = _count_clipped(ratio, advantage, low, high)
