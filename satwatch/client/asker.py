@@ -180,7 +180,7 @@ class Asker:
                     self._has_failed = True
                     message = "No bounds could be computed here (%s); batches get PPO's interval, and are only counted."
                     logger.warning(message, f"{type(error).__name__}: {error}", exc_info=error)
-        return nominal_bounds(batch, rule), kind
+        return nominal_bounds(batch.log_ratio, rule), kind
 
     def _log_once(self, reason: Missed, fault: Exception | None) -> None:
         if reason.kind in _LOGGED_ONCE and reason.kind not in self._logged:

@@ -17,19 +17,24 @@ from satwatch.sat.scores import Scores
 from satwatch.types import MAX_STEP, UINT32_MAX, Level, PackedFloats, Routing, TokenBatch
 
 
-class BatchFields(TypedDict, total=False):
-    """What may stand beside ``log_ratio``; :meth:`satwatch.client.Client.clip_bounds` says what each is."""
+class BatchContext(TypedDict, total=False):
+    """What may be known of a batch; :meth:`satwatch.client.Client.clip_bounds` says what each is."""
 
     mask: Floats | None
     advantage: Floats | None
     sequence_lengths: Lengths | None
-    behavior_logprob: Floats | None
     reference_logprob: Floats | None
     policy_version: Version
     behavior_version: Versions
     step: int | None
     microbatch: int | None
     routing: Routing | None
+
+
+class BatchFields(BatchContext, total=False):
+    """What may stand beside ``log_ratio``."""
+
+    behavior_logprob: Floats | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,16 @@ class Client:
         return self._settings.opening.rule
 
     @property
+    def rank(self) -> int:
+        """The data-parallel rank that it speaks for."""
+        return self._settings.opening.rank
+
+    @property
+    def world_size(self) -> int:
+        """The ranks of its run."""
+        return self._settings.opening.world_size
+
+    @property
     def stats(self) -> ClientStats:
         """What it has done so far, in this process."""
         return self._here().stats

@@ -138,6 +138,6 @@ class FakeClient:
             raise outcome
         if outcome == "local" or outcome == "nominal":
             self._tally.fell_back("unavailable")
-            return (local_bounds if outcome == "local" else nominal_bounds)(batch, self.rule)
+            return local_bounds(batch, self.rule) if outcome == "local" else nominal_bounds(batch.log_ratio, self.rule)
         self._tally.answered(0.0)
         return local_bounds(batch, self.rule) if outcome is None else outcome

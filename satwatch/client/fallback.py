@@ -25,13 +25,12 @@ def local_bounds(batch: Microbatch, rule: Rule) -> ClipBounds:
     )
 
 
-def nominal_bounds(batch: Microbatch, rule: Rule) -> ClipBounds:
-    """Return PPO's interval for every token; q is NaN: none was looked for."""
-    shape, device = batch.log_ratio.shape, batch.log_ratio.device
-    dtype = torch.float64 if batch.log_ratio.dtype == torch.float64 else torch.float32
+def nominal_bounds(like: torch.Tensor, rule: Rule) -> ClipBounds:
+    """Return PPO's interval for every element of a log-ratio; q is NaN: none was looked for."""
+    dtype = torch.float64 if like.dtype == torch.float64 else torch.float32
     return ClipBounds(
-        torch.full(shape, 1.0 - rule.eps_low, dtype=dtype, device=device),
-        torch.full(shape, 1.0 + rule.eps_high, dtype=dtype, device=device),
-        torch.zeros(shape, dtype=torch.bool, device=device),
-        torch.full((), torch.nan, dtype=dtype, device=device),
+        torch.full(like.shape, 1.0 - rule.eps_low, dtype=dtype, device=like.device),
+        torch.full(like.shape, 1.0 + rule.eps_high, dtype=dtype, device=like.device),
+        torch.zeros(like.shape, dtype=torch.bool, device=like.device),
+        torch.full((), torch.nan, dtype=dtype, device=like.device),
     )

@@ -9,12 +9,16 @@ from satwatch.client.batch import BatchFields
 from satwatch.client.stats import ClientStats
 from satwatch.client.tensors import Floats
 from satwatch.sat import ClipBounds
-from satwatch.types import ServerInfo
+from satwatch.types import Rule, ServerInfo
 
 
 @runtime_checkable
 class BoundsClient(Protocol):
     """Something that bounds batches: :class:`satwatch.client.Client`, :class:`satwatch.client.FakeClient`, or yours."""
+
+    @property
+    def rule(self) -> Rule:
+        """The rule that its bounds follow."""
 
     @property
     def stats(self) -> ClientStats:

@@ -7,7 +7,6 @@ policy before the update to the engine's own sampling probabilities, and A the a
 from __future__ import annotations
 
 import math
-from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,9 @@ from satwatch.demo.policy import Policy, response_distribution
 from satwatch.demo.rollout import RolloutBatch
 from satwatch.demo.summary import StepRecord
 from satwatch.demo.task import TASKS
-from satwatch.sat import ClipBounds, surrogate
+from satwatch.hooks import ClipRadii
+from satwatch.hooks.torch import clip_radii
+from satwatch.sat import ClipBounds
 
 ADAM_BETAS = (0.9, 0.95)
 MAX_GRADIENT_NORM = 1.0
@@ -51,7 +52,20 @@ class _Pending:
     log_ratio: Tensor  # (B, response), with gradient
     advantage: Tensor  # (B, 1)
     entropy: Tensor
-    bounds: Future[ClipBounds]
+    radii: ClipRadii
+
+
+def clipped_objective(log_ratio: Tensor, advantage: Tensor, eps_low: Tensor, eps_high: Tensor) -> Tensor:
+    """Return PPO's objective of every ratio: min(r A, clip(r, 1 - eps_low, 1 + eps_high) A).
+
+    Args:
+        log_ratio: log r, (B, T), or (B, 1) for one ratio a response.
+        advantage: A, (B, 1).
+        eps_low: the lower clip radius of every ratio.
+        eps_high: the upper clip radius of every ratio.
+    """
+    ratio = log_ratio.exp()
+    return torch.min(ratio * advantage, ratio.clamp(1 - eps_low, 1 + eps_high) * advantage)
 
 
 class Learner:
@@ -96,11 +110,12 @@ class Learner:
         behavior_logprob = torch.from_numpy(batch.behavior_logprob[rows])
         advantage = group_advantages(torch.from_numpy(batch.reward[rows]), config.samples)[:, None]
         distribution = response_distribution(self.policy, tokens, prompt_length)
-        log_ratio = distribution.gather(2, tokens[:, prompt_length:, None]).squeeze(2) - behavior_logprob
-        bounds = self._client.submit(
-            log_ratio.detach(),
+        logprob = distribution.gather(2, tokens[:, prompt_length:, None]).squeeze(2)
+        radii = clip_radii(
+            logprob,
+            behavior_logprob,
+            client=self._client,
             advantage=advantage,
-            behavior_logprob=behavior_logprob,
             policy_version=batch.number,
             behavior_version=torch.from_numpy(batch.behavior_version[rows]),
             step=batch.number,
@@ -108,13 +123,16 @@ class Learner:
         )
         log_probs = distribution.detach()
         entropy = -(log_probs.exp() * log_probs).sum(dim=2).mean()
-        return _Pending(log_ratio, advantage, entropy, bounds)
+        return _Pending(logprob - behavior_logprob, advantage, entropy, radii)
 
     def _backward(self, pending: _Pending) -> ClipBounds:
-        bounds = pending.bounds.result()
-        objective = surrogate(pending.log_ratio, pending.advantage, bounds, level=self._config.level)
+        log_ratio, (eps_low, eps_high) = pending.log_ratio, pending.radii
+        if self._config.level == "sequence":
+            log_ratio = log_ratio.mean(dim=1, keepdim=True)
+            eps_low, eps_high = pending.radii.per_sequence(torch.ones_like(pending.log_ratio))
+        objective = clipped_objective(log_ratio, pending.advantage, eps_low, eps_high)
         (-objective.mean() / self._config.microbatches).backward()
-        return bounds
+        return pending.radii.bounds
 
     def _record(
         self, batch: RolloutBatch, pending: list[_Pending], bounds: list[ClipBounds], before: ClientStats

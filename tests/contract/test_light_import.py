@@ -51,7 +51,7 @@ def loaded_by(statement: str) -> set[str]:
     return set(run(program).split())
 
 
-@pytest.mark.parametrize("module", ["satwatch.client", "satwatch.sat"])
+@pytest.mark.parametrize("module", ["satwatch.client", "satwatch.hooks", "satwatch.hooks.torch", "satwatch.sat"])
 def test_no_package_of_an_extra_is_loaded(module: str) -> None:
     loaded = loaded_by(f"import {module}")
     assert {"satwatch", module, "torch"} <= loaded
@@ -71,6 +71,12 @@ def test_the_package_itself_loads_neither_torch_nor_grpc() -> None:
     loaded = loaded_by("import satwatch, satwatch.v1.satwatch_pb2")
     assert "google.protobuf" in loaded
     assert loaded & {"torch", "numpy", "grpc"} == set()
+
+
+def test_what_engines_say_is_read_without_torch_and_grpc() -> None:
+    loaded = loaded_by("import satwatch.engines")
+    assert "numpy" in loaded
+    assert loaded & {"torch", "grpc", "google.protobuf"} == set()
 
 
 def test_types_and_errors_load_the_standard_library_only() -> None:

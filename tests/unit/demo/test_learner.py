@@ -7,10 +7,12 @@ import torch
 from satwatch.client import FakeClient
 from satwatch.client.fallback import local_bounds
 from satwatch.demo import DemoConfig
-from satwatch.demo.learner import Learner, group_advantages
+from satwatch.demo.learner import Learner, clipped_objective, group_advantages
 from satwatch.demo.policy import initial_policy
 from satwatch.demo.rollout import generate
 from satwatch.demo.task import TASKS
+from satwatch.hooks import ClipRadii
+from satwatch.sat import clip_bounds, surrogate
 from satwatch.types import Rule
 
 
@@ -48,6 +50,24 @@ def test_a_group_of_equal_rewards_has_advantage_zero(reward):
     advantage = group_advantages(rewards, 7)
     assert advantage[:7].tolist() == [0.0] * 7
     assert advantage[7:].abs().min() > 0
+
+
+@pytest.mark.parametrize("level", ["token", "sequence"])
+def test_ppos_objective_with_the_radii_in_it_is_the_surrogate_of_sat(level):
+    generator = torch.Generator().manual_seed(0)
+    d = (torch.randn(64, 6, generator=generator, dtype=torch.float64) * 0.2).requires_grad_()
+    advantage = torch.randn(64, 1, generator=generator, dtype=torch.float64)
+    bounds = clip_bounds(d, level=level)
+    assert bounds.gate.any()
+    radii = ClipRadii(lambda: bounds)
+    if level == "token":
+        ours = clipped_objective(d, advantage, radii.low, radii.high)
+    else:
+        ours = clipped_objective(d.mean(dim=1, keepdim=True), advantage, *radii.per_sequence(torch.ones_like(d)))
+    expected = surrogate(d, advantage, bounds, level=level)
+    torch.testing.assert_close(ours.mean(), expected.mean(), rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(objective.mean(), d)[0] for objective in (ours, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-15)
 
 
 def test_every_microbatch_is_sent_with_what_is_known_of_it():
