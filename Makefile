@@ -5,6 +5,10 @@ ARGS ?=
 VENV := .venv
 PROTO_VENV := .venv-proto
 LOCK_VENV := .venv-lock
+TRAINER_VENVS := .venv-trainers
+# One that needs another Python names it in a file, and is made where it is asked for: make trainers TRAINERS=skyrl
+TRAINERS ?= $(filter-out $(notdir $(patsubst %/python,%,$(wildcard tests/trainers/*/python))),\
+	$(notdir $(patsubst %/requirements.txt,%,$(wildcard tests/trainers/*/requirements.txt))))
 BUF := proto/node_modules/.bin/buf
 PROTOBUF_RELEASES := $(shell cat proto/protobuf-releases.txt)
 PROTO_OUT ?= .
@@ -21,7 +25,7 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint parts proto proto-baseline lock clean
+.PHONY: help setup demo bench test lint parts trainers proto proto-baseline lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -35,7 +39,7 @@ bench: setup ## Measure a round trip to the sidecar against a bare gRPC echo
 	@$(VENV)/bin/satwatch bench $(ARGS)
 
 test: setup ## Run the tests (REAL=1 fails where a real part is missing; ARGS="tests/unit -k gate")
-	@$(MAKE) --no-print-directory --keep-going parts || \
+	@$(MAKE) --no-print-directory --keep-going parts $(if $(REQUIRE_REAL),trainers) || \
 		{ test -z "$(REQUIRE_REAL)" && echo "make parts failed: the tests that need them are skipped"; }
 	@$(VENV)/bin/pytest $(ARGS)
 
@@ -53,6 +57,8 @@ lint-proto: $(BUF)
 	$(BUF) breaking proto --against proto/satwatch.v1.binpb
 
 parts: $(PROTO_VENV)/.ready .protobuf/.ready ## Fetch what only tests need: protoc, and protobuf's releases side by side
+
+trainers: $(TRAINERS:%=$(TRAINER_VENVS)/%/.ready) ## Install the real trainers, each in an environment of its own
 
 proto: $(PROTO_VENV)/.ready ## Generate satwatch/v1 from proto/
 	@$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I proto \
@@ -73,7 +79,7 @@ lock: ## Resolve requirements.lock anew (ARGS="--upgrade-package ruff")
 	@sed -i.bak 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock && rm requirements.lock.bak
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(PROTO_VENV) $(LOCK_VENV) .protobuf proto/node_modules build dist
+	rm -rf $(VENV) $(PROTO_VENV) $(LOCK_VENV) $(TRAINER_VENVS) .protobuf proto/node_modules build dist
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find satwatch tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -91,6 +97,17 @@ $(PROTO_VENV)/.ready: proto/requirements.txt
 	@$(REQUIRE_PYTHON)
 	@$(PYTHON) -m venv $(PROTO_VENV)
 	@$(PROTO_VENV)/bin/python $(PIP) install --only-binary :all: -r $<
+	@touch $@
+
+# What is to come without its dependencies (GPU kernels, engines) is in no-deps.txt.
+$(TRAINER_VENVS)/%/.ready: tests/trainers/%/requirements.txt pyproject.toml
+	@echo "Setting up $(@D) from $<."
+	@rm -rf $(@D)
+	@$$(cat tests/trainers/$*/python 2>/dev/null || echo $(PYTHON)) -m venv $(@D)
+	@test ! -e tests/trainers/$*/no-deps.txt || \
+		$(@D)/bin/python $(PIP) install --no-deps -r tests/trainers/$*/no-deps.txt
+	@$(@D)/bin/python $(PIP) install -r $<
+	@$(@D)/bin/python $(PIP) install --no-deps --editable .
 	@touch $@
 
 .protobuf/.ready: proto/protobuf-releases.txt | $(VENV)/.ready

@@ -12,7 +12,7 @@ from typing import Unpack
 from satwatch.client.asker import Asker
 from satwatch.client.batch import BatchFields, read_microbatch
 from satwatch.client.breaker import Backoff
-from satwatch.client.settings import Settings
+from satwatch.client.settings import OnFailure, Settings
 from satwatch.client.stats import ClientStats
 from satwatch.client.streams import CallerStream
 from satwatch.client.tensors import Floats
@@ -72,6 +72,11 @@ class Client:
     def world_size(self) -> int:
         """The ranks of its run."""
         return self._settings.opening.world_size
+
+    @property
+    def on_failure(self) -> OnFailure:
+        """What a batch gets when the sidecar does not answer."""
+        return self._settings.on_failure
 
     @property
     def stats(self) -> ClientStats:

@@ -14,7 +14,7 @@ from satwatch.client import BoundsClient, Microbatch
 from satwatch.client.batch import BatchContext, BatchFields, read_microbatch
 from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.tensors import Floats, read_tensor
-from satwatch.errors import InvalidBatchError, SatwatchError, required
+from satwatch.errors import ConfigError, InvalidBatchError, SatwatchError, required
 from satwatch.hooks.eager import not_compiled
 from satwatch.hooks.heartbeat import Heartbeat
 from satwatch.hooks.metrics import PREFIX, MicrobatchMetrics
@@ -68,11 +68,13 @@ class Attachment:
             world_size: data-parallel ranks; None: torch.distributed's.
             run: the run's name, where neither client nor environment names one.
             sends: False on ranks that hold the tokens of another one, such as tensor-parallel peers: they compute the
-                same bounds from the same rule and send nothing.
+                same bounds from the same rule and send nothing. Such a rank can't know of the other's misses, so
+                ``on_failure="nominal"`` is refused.
             heartbeat: one that counts already, as where a hook listens before its loss is called; None: one of its own.
 
         Raises:
-            ConfigError: a client whose radii, level or rank are not the trainer's, or no run.
+            ConfigError: a client whose radii, level or rank are not the trainer's, or whose misses its peers can't share;
+                or no run.
         """
         checks = {"eps_low": eps_low, "eps_high": eps_high, "level": level, "rank": rank, "world_size": world_size}
         self._made_with: dict[str, Any] = {"trainer": trainer, "run": run, "sends": sends, **checks}
@@ -81,6 +83,9 @@ class Attachment:
         self.client = client_for(
             eps_low=eps_low, eps_high=eps_high, given=client, rank=rank, world_size=world_size, run=run, level=level
         )
+        if not sends and getattr(self.client, "on_failure", "local") == "nominal":
+            requirement = "'local': ranks that hold the same tokens would bound them differently"
+            raise ConfigError(required("on_failure", "'nominal'", requirement))
         self.heartbeat = Heartbeat(trainer) if heartbeat is None else heartbeat
         self._sends = sends
         self._metrics = MicrobatchMetrics()

@@ -677,3 +677,15 @@ def test_a_forked_child_waits_for_no_answer_of_its_parents_and_reports_its_own()
 def test_two_shapes_are_no_log_ratio():
     with pytest.raises(InvalidBatchError, match=r"behavior_logprob: got shape \(2,\), required \(3,\)"):
         subtract(torch.zeros(3), torch.zeros(2))
+
+
+@pytest.mark.parametrize(("sends", "on_failure"), [(False, "local"), (False, "raise"), (True, "nominal")])
+def test_a_rank_that_sends_nothing_takes_a_client_whose_misses_leave_the_bounds_alone(sends, on_failure):
+    with connect("127.0.0.1:1", run="r", on_failure=on_failure) as client:
+        assert Attachment("t", client, sends=sends).rule == client.rule
+
+
+def test_a_rank_that_sends_nothing_refuses_a_client_whose_misses_change_the_bounds():
+    with connect("127.0.0.1:1", run="r", on_failure="nominal") as client:
+        with pytest.raises(ConfigError, match="on_failure: got 'nominal', required 'local'"):
+            Attachment("t", client, sends=False)
