@@ -73,8 +73,8 @@ class Attachment:
             heartbeat: one that counts already, as where a hook listens before its loss is called; None: one of its own.
 
         Raises:
-            ConfigError: a client whose radii, level or rank are not the trainer's, or whose misses its peers can't share;
-                or no run.
+            ConfigError: no run; or a client whose radii, level or rank are not the trainer's, or whose misses the peers
+                of a rank can't share.
         """
         checks = {"eps_low": eps_low, "eps_high": eps_high, "level": level, "rank": rank, "world_size": world_size}
         self._made_with: dict[str, Any] = {"trainer": trainer, "run": run, "sends": sends, **checks}

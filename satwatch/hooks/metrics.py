@@ -18,6 +18,22 @@ from satwatch.types import Routing
 
 PREFIX: Final = "satwatch/"
 
+# For trainers to which every microbatch and rank has to return the same names, whatever has a value: shares, means and
+# states, and the counts of tokens. No largest value is among them, since such trainers average.
+TOKEN_COUNTS: Final = ("tokens", "nan_tokens", "inf_tokens")
+ALWAYS_RETURNED: Final = (
+    "log_ratio_mean",
+    "log_ratio_abs_mean",
+    "quantile_reference",
+    "gate_rate",
+    "clip_radius_low_mean",
+    "clip_radius_high_mean",
+    "hook_faults",
+    "client_fallbacks",
+    "breaker_open",
+    "decoupled",
+)
+
 
 class MicrobatchMetrics:
     """Counts and sums over microbatches; they merge as the batches' tokens would. Of a constant size."""

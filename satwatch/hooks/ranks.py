@@ -9,6 +9,18 @@ from satwatch.client import BoundsClient, Client
 from satwatch.hooks.settings import distributed_rank
 
 
+def megatron_place() -> tuple[int, int, bool] | None:
+    """Return what :func:`place` does, as Megatron has it; None where it does not run.
+
+    Tensor-parallel and context-parallel peers hold the same tokens, gathered, in the losses that ask here.
+    """
+    megatron = sys.modules.get("megatron.core.parallel_state")
+    if megatron is None or not megatron.model_parallel_is_initialized():
+        return None
+    sends = megatron.get_tensor_model_parallel_rank() == 0 and megatron.get_context_parallel_rank() == 0
+    return megatron.get_data_parallel_rank(), megatron.get_data_parallel_world_size(), sends
+
+
 def place(peers: int = 1) -> tuple[int, int, bool]:
     """Return the data-parallel rank, how many there are, and whether this process is the one of its rank that sends.
 
@@ -20,10 +32,9 @@ def place(peers: int = 1) -> tuple[int, int, bool]:
     >>> place()
     (0, 1, True)
     """
-    megatron = sys.modules.get("megatron.core.parallel_state")
-    if megatron is not None and megatron.model_parallel_is_initialized():
-        sends = megatron.get_tensor_model_parallel_rank() == 0 and megatron.get_context_parallel_rank() == 0
-        return megatron.get_data_parallel_rank(), megatron.get_data_parallel_world_size(), sends
+    found = megatron_place()
+    if found is not None:
+        return found
     rank, ranks = distributed_rank()
     return rank // peers, max(1, ranks // peers), rank % peers == 0
 

@@ -9,50 +9,33 @@ from __future__ import annotations
 
 import copy
 import importlib
-import logging
 import math
 import sys
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
+from satwatch.hooks import ranks
 from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.metrics import PREFIX
-from satwatch.hooks.settings import distributed_rank
+from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
+from satwatch.hooks.notices import Notices
 from satwatch.types import Level
 
 if TYPE_CHECKING:
     from skyrl.train.config import AlgorithmConfig
 
-logger = logging.getLogger("satwatch")
-
 Loss: TypeAlias = tuple[torch.Tensor, dict[str, float]]
 
 # SkyRL reduces metrics over ranks name by name: a name that one rank has and another has not would leave both waiting.
-METRICS: Final = (
-    "tokens",
-    "nan_tokens",
-    "inf_tokens",
-    "log_ratio_mean",
-    "log_ratio_abs_mean",
-    "quantile_reference",
-    "gate_rate",
-    "clip_radius_low_mean",
-    "clip_radius_high_mean",
-    "hook_calls_per_step",
-    "hook_faults",
-    "client_fallbacks",
-    "breaker_open",
-    "decoupled",
-)
+METRICS: Final = (*TOKEN_COUNTS, "hook_calls_per_step", *ALWAYS_RETURNED)
 
 _NO_BEHAVIOR: Final = (
-    "SkyRL: no rollout_logprobs: there is nothing to compare, so nothing is sent and the loss is the stock one. "
+    "no rollout_logprobs: there is nothing to compare, so nothing is sent and the loss is the stock one. "
     "generator.sampling_params.logprobs asks the engine for them."
 )
-_OTHER_RADII: Final = "SkyRL: other clip radii than at the first loss: nothing is sent, and the loss is the stock one."
+_OTHER_RADII: Final = "other clip radii than at the first loss: nothing is sent, and the loss is the stock one."
 _NO_TIS: Final = (
-    "SkyRL: tis_ratio_type is left out of the guarded loss: the engine's own log-probs are its denominator, and the "
+    "tis_ratio_type is left out of the guarded loss: the engine's own log-probs are its denominator, and the "
     "weight would correct a second time."
 )
 
@@ -66,7 +49,7 @@ class RegisteredLoss:
         self._level: Level = level
         self._stock: Any = None
         self._attachment: Attachment | None = None
-        self._said: set[str] = set()
+        self._notices = Notices("SkyRL")
         self._metrics: dict[str, float] = {}
 
     def __call__(
@@ -111,23 +94,23 @@ class RegisteredLoss:
     def _attached(self, config: AlgorithmConfig, rollout_logprobs: torch.Tensor | None) -> Attachment | None:
         """Return the attachment; None where there is nothing to compare, or radii have come that are not its own."""
         if rollout_logprobs is None:
-            self._say(_NO_BEHAVIOR)
+            self._notices.give(_NO_BEHAVIOR)
             return None
         if self._attachment is None:
-            rank, ranks, leads = place()
+            rank, world_size, sends = place()
             self._attachment = Attachment(
                 "SkyRL",
                 eps_low=config.eps_clip_low,
                 eps_high=config.eps_clip_high,
                 level=self._level,
                 rank=rank,
-                world_size=ranks,
-                sends=leads,
+                world_size=world_size,
+                sends=sends,
             )
         rule = self._attachment.rule
         if (config.eps_clip_low, config.eps_clip_high) == (rule.eps_low, rule.eps_high):
             return self._attachment
-        self._say(_OTHER_RADII)
+        self._notices.give(_OTHER_RADII)
         return None
 
     def _masked(
@@ -143,18 +126,13 @@ class RegisteredLoss:
             old_log_probs, rollout_logprobs, loss_mask, config.off_policy_correction
         )
         if weights is not None:
-            self._say(_NO_TIS)
+            self._notices.give(_NO_TIS)
         return loss_mask, metrics
 
     def _drained(self, attachment: Attachment) -> dict[str, float]:
         """Return every metric's latest value, NaN before the first: a microbatch without tokens has none of its own."""
         self._metrics |= attachment.drain()
         return {PREFIX + name: self._metrics.get(PREFIX + name, math.nan) for name in METRICS}
-
-    def _say(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            logger.warning(message)
 
 
 def where_known(rollout_logprobs: torch.Tensor, old_log_probs: torch.Tensor) -> torch.Tensor:
@@ -164,15 +142,9 @@ def where_known(rollout_logprobs: torch.Tensor, old_log_probs: torch.Tensor) -> 
 
 def place() -> tuple[int, int, bool]:
     """Return the data-parallel rank, how many there are, and whether this process speaks for those of its tokens."""
-    megatron = sys.modules.get("megatron.core.parallel_state")
-    if megatron is not None and megatron.model_parallel_is_initialized():
-        leads = megatron.get_tensor_model_parallel_rank() == 0 and megatron.get_context_parallel_rank() == 0
-        return megatron.get_data_parallel_rank(), megatron.get_data_parallel_world_size(), leads
     ulysses = sys.modules.get("skyrl.backends.skyrl_train.distributed.ulysses.utils")
-    rank, ranks = distributed_rank()
     # A sequence-parallel group is consecutive ranks, and each gathers whole sequences.
-    size = 1 if ulysses is None else ulysses.get_ulysses_sequence_parallel_world_size()
-    return rank // size, ranks // size, rank % size == 0
+    return ranks.place(1 if ulysses is None else ulysses.get_ulysses_sequence_parallel_world_size())
 
 
 _regular = RegisteredLoss("regular", "token")

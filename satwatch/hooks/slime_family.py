@@ -13,7 +13,6 @@ that would count pi_old / mu a second time.
 from __future__ import annotations
 
 import copy
-import logging
 from abc import ABC, abstractmethod
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -25,37 +24,25 @@ import torch
 
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.metrics import PREFIX
+from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX
+from satwatch.hooks.notices import Notices
 from satwatch.hooks.radii import ClipRadii
 from satwatch.hooks.slots import lent
 from satwatch.types import Level
-
-logger = logging.getLogger("satwatch")
 
 Batch: TypeAlias = Mapping[str, Any]
 Reducer: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
 Loss: TypeAlias = tuple[torch.Tensor, dict[str, torch.Tensor]]
 
 # The trainer adds up values of all microbatches and ranks by their place: each has to return the same names.
-METRICS: Final = (
-    "log_ratio_mean",
-    "log_ratio_abs_mean",
-    "quantile_reference",
-    "gate_rate",
-    "clip_radius_low_mean",
-    "clip_radius_high_mean",
-    "hook_faults",
-    "client_fallbacks",
-    "breaker_open",
-    "decoupled",
-)
+METRICS: Final = ALWAYS_RETURNED
 
 _NO_BEHAVIOR: Final = (
-    "%s: no rollout_log_probs in the batch: there is nothing to compare, so nothing is sent and the loss is the stock "
+    "no rollout_log_probs in the batch: there is nothing to compare, so nothing is sent and the loss is the stock "
     "one. The rollout function has to fill Sample.rollout_log_probs, as the trainer's own does."
 )
 _NO_TIS: Final = (
-    "%s: use_tis is left out of the guarded loss: the engine's own log-probs are its denominator, and the weight would "
+    "use_tis is left out of the guarded loss: the engine's own log-probs are its denominator, and the weight would "
     "correct a second time"
 )
 
@@ -87,7 +74,7 @@ class SlimeFamilyLoss(ABC):
         # Whether responses are cut over a context-parallel group, and whether it has to gather them: a sequence's score
         # needs all of it. The group then speaks with one voice.
         self._is_cut = self._gathers = False
-        self._said: set[str] = set()
+        self._notices = Notices(self.trainer)
         self._awaited: list[tuple[Batch, ClipRadii]] = []
         self._step = 0
 
@@ -115,7 +102,7 @@ class SlimeFamilyLoss(ABC):
         """Compute the loss as ``policy_loss_function`` does."""
         stock = self.losses()
         if not batch.get("rollout_log_probs"):
-            self._say(_NO_BEHAVIOR)
+            self._notices.give(_NO_BEHAVIOR)
             loss: Loss = stock.policy_loss_function(args, batch, logits, sum_of_sample_mean)
             return loss
         attachment = self._attached(args)
@@ -174,7 +161,7 @@ class SlimeFamilyLoss(ABC):
             requirement = "no use_tis: a guarded loss has mu as its denominator; or a rule with enabled = false"
             raise ConfigError(required("custom_tis_function_path", came, requirement))
         if args.use_tis:
-            self._say(_NO_TIS)
+            self._notices.give(_NO_TIS)
 
     def _again(self, batch: Batch) -> ClipRadii | None:
         """Return the radii of a forward pass that is recomputed: it is the same microbatch, and is counted once."""
@@ -250,8 +237,3 @@ class SlimeFamilyLoss(ABC):
         share = float(sum_of_sample_mean(torch.ones_like(tokens, dtype=torch.float32)))
         names = [PREFIX + name for name in METRICS]
         return {name: torch.tensor(share * values.get(name, torch.nan) if share else 0.0) for name in names}
-
-    def _say(self, message: str) -> None:
-        if message not in self._said:
-            self._said.add(message)
-            logger.warning(message, self.trainer)

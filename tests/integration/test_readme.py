@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from satwatch.client import connect
 from satwatch.sat import clip_bounds
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
-HOOK = re.search(r"```python\n(.*?)```", README, re.DOTALL)[1]
+# The first is TRL's, which tests/trainers/trl/test_readme.py runs.
+TRL_HOOK, LOOP_HOOK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.fixture
@@ -24,22 +26,22 @@ def trainer():
         "logp": (behavior_logp + drift).requires_grad_(),
         "behavior_logp": behavior_logp,
         "mask": torch.rand(4, 32, generator=generator) < 0.8,
-        "advantage": torch.randn(4, generator=generator),
+        "advantage": torch.randn(4, 1, generator=generator),
         "step": 0,
+        "torch": torch,
     }
 
 
-def test_the_hook_runs_as_it_stands(sidecar, trainer):
-    code = HOOK.replace("127.0.0.1:4820", sidecar.address)
-    assert sidecar.address in code
-    exec(code, trainer)
-    client, bounds = trainer["client"], trainer["bounds"]
-    with client:
+def test_the_hook_of_a_loop_runs_as_it_stands(sidecar, trainer):
+    with connect(sidecar.address, run="my-run", min_reference=1e-3) as client:
+        trainer["client"] = client
+        exec(LOOP_HOOK, trainer)
         assert client.stats.bounds_from_sidecar == 1
-    local = clip_bounds(trainer["log_ratio"], mask=trainer["mask"], min_reference=1e-3)
-    assert torch.equal(bounds.low, local.low)
-    assert torch.equal(bounds.high, local.high)
-    assert bounds.gate.any()
+    log_ratio = (trainer["logp"] - trainer["behavior_logp"]).detach()
+    local = clip_bounds(log_ratio, mask=trainer["mask"], min_reference=1e-3)
+    assert torch.equal(1 - trainer["eps_low"], local.low)
+    assert torch.equal(1 + trainer["eps_high"], local.high)
+    assert local.gate.any()
     trainer["loss"].backward()
     gradient = trainer["logp"].grad
     assert gradient.isfinite().all()
@@ -47,13 +49,13 @@ def test_the_hook_runs_as_it_stands(sidecar, trainer):
     assert (gradient[~trainer["mask"]] == 0).all()
 
 
-def test_the_hook_is_six_lines():
-    assert len([line for line in HOOK.splitlines() if line.strip()]) == 6
+def test_the_hook_of_the_first_screen_is_five_lines():
+    assert len([line for line in TRL_HOOK.splitlines() if line.strip()]) == 5
 
 
 def test_every_link_into_the_repository_leads_somewhere():
     root = Path(__file__).resolve().parents[2]
-    for page in (root / "README.md", *root.glob("docs/*.md")):
+    for page in (root / "README.md", *root.glob("docs/**/*.md")):
         targets = re.findall(r"\]\((?!https?:)([^)#\s]+)", page.read_text(encoding="utf-8"))
         missing = [target for target in targets if not (page.parent / target).exists()]
         assert not missing, f"{page.name}: {missing}"

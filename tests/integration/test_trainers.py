@@ -28,7 +28,7 @@ def parameters():
 
 
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize(("file", "interpreter"), parameters())
+@pytest.mark.parametrize(("file", "interpreter"), list(parameters()))
 def test_the_hook_in_the_real_trainer(file, interpreter, tmp_path):
     report = tmp_path / "report.xml"
     # From the repository's root: below tests/trainers a folder has its trainer's name, and would be imported as it.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import logging
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,46 +15,30 @@ import torch
 from satwatch.client.batch import BatchContext
 from satwatch.hooks.attachment import Attachment
 from satwatch.hooks.heartbeat import Heartbeat
-from satwatch.hooks.metrics import PREFIX
+from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
+from satwatch.hooks.notices import Notices
 from satwatch.hooks.radii import ClipRadii
 from satwatch.hooks.slots import lent
 from satwatch.hooks.verl.microbatch import Loss, has_versions, place, policy_version, seen, versions_of_tokens
 from satwatch.types import Level
 
-logger = logging.getLogger("satwatch")
-
 Outcome: TypeAlias = tuple[torch.Tensor, dict[str, Any]]
 Arguments: TypeAlias = Mapping[str, Any]
 
-# verl puts ranks' values side by side and refuses lists of different lengths: each microbatch logs all of its names. It
-# averages over them, so no largest value is among these.
-_LOGGED: Final = (
-    "tokens",
-    "nan_tokens",
-    "inf_tokens",
-    "log_ratio_mean",
-    "log_ratio_abs_mean",
-    "quantile_reference",
-    "gate_rate",
-    "clip_radius_low_mean",
-    "clip_radius_high_mean",
-    "hook_faults",
-    "client_fallbacks",
-    "breaker_open",
-    "decoupled",
-)
+# verl puts ranks' values side by side and refuses lists of different lengths: each microbatch logs all of its names.
+_LOGGED: Final = (*TOKEN_COUNTS, *ALWAYS_RETURNED)
 _LOGGED_OF_VERSIONS: Final = ("version_coverage", "version_lag_mean")
 
 _NO_LOGPROBS: Final = (
-    "verl: the batch has no rollout_log_probs, so there is nothing to compare: the stock loss runs, and nothing is "
+    "the batch has no rollout_log_probs, so there is nothing to compare: the stock loss runs, and nothing is "
     "sent. Set actor_rollout_ref.rollout.calculate_log_probs=true."
 )
 _NO_MICROBATCH: Final = (
-    "verl: whose log-probs old_log_probs are can't be told, so there is nothing to compare: the stock loss runs, and "
+    "whose log-probs old_log_probs are can't be told, so there is nothing to compare: the stock loss runs, and "
     "nothing is sent. SATWATCH_RUN has to be in the workers' environment before verl is imported."
 )
 _RECOMPUTED: Final = (
-    "verl: old_log_probs are not the engine's own. SAT's ratio is pi / mu: the loss has rollout_log_probs in their "
+    "old_log_probs are not the engine's own. SAT's ratio is pi / mu: the loss has rollout_log_probs in their "
     "place, and no weights of rollout_is. algorithm.rollout_correction.bypass_mode=true saves computing them."
 )
 
@@ -70,7 +53,7 @@ class _Hook:
 
 _hooks: dict[tuple[object, ...], _Hook] = {}
 _heartbeat: list[Heartbeat] = []
-_said: set[str] = set()
+_notices = Notices("verl")
 
 
 def listen() -> None:
@@ -150,12 +133,12 @@ def _asked(arguments: Arguments, hook: _Hook, *, from_engine: bool) -> tuple[Cli
     if behavior_logprob is None and from_engine:
         behavior_logprob = arguments["old_log_prob"]
     if behavior_logprob is None:
-        _say(_NO_MICROBATCH if now is None else _NO_LOGPROBS)
+        _notices.give(_NO_MICROBATCH if now is None else _NO_LOGPROBS)
         return None
     if hook.recomputed is None:
         hook.recomputed = _differ(behavior_logprob, arguments)
         if hook.recomputed and hook.attachment.guards:
-            _say(_RECOMPUTED)
+            _notices.give(_RECOMPUTED)
     batch = _versions(arguments["response_mask"])
     batch["mask"], batch["advantage"] = arguments["response_mask"], arguments["advantages"]
     decoupled = hook.recomputed and not hook.attachment.guards
@@ -227,7 +210,7 @@ def _versions(mask: torch.Tensor) -> BatchContext:
     try:
         return {"behavior_version": versions_of_tokens(now.data, mask), "policy_version": policy_version()}
     except Exception as error:  # noqa: BLE001 - the hook's edge: no fault of ours may end a run, see docs/decisions.md
-        _say(f"verl: the versions of the weights can't be read: {type(error).__name__}: {error}")
+        _notices.give(f"the versions of the weights can't be read: {type(error).__name__}: {error}")
         return {}
 
 
@@ -246,9 +229,3 @@ def _bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str,
 @functools.cache
 def _signature(function: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(function)
-
-
-def _say(what: str) -> None:
-    if what not in _said:
-        _said.add(what)
-        logger.warning(what)

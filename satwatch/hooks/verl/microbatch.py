@@ -18,6 +18,7 @@ import torch
 
 from satwatch.client.versions import UNKNOWN, read_version
 from satwatch.errors import InvalidBatchError
+from satwatch.hooks.ranks import megatron_place
 
 Loss: TypeAlias = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 Span: TypeAlias = tuple[int | None, int | None]
@@ -104,11 +105,9 @@ def place() -> Place:
     first of them sends. Where that can't be told (torchtitan, automodel) all do, as one rank, and the sidecar counts
     the first.
     """
-    megatron = sys.modules.get("megatron.core.parallel_state")
-    if megatron is not None and megatron.model_parallel_is_initialized():
-        peers = megatron.get_tensor_model_parallel_rank(), megatron.get_context_parallel_rank()
-        rank, ranks = megatron.get_data_parallel_rank(), megatron.get_data_parallel_world_size()
-        return Place(rank, ranks, sends=not any(peers))
+    megatron = megatron_place()
+    if megatron is not None:
+        return Place(*megatron)
     ulysses = sys.modules.get("verl.utils.ulysses")
     sends = ulysses is None or ulysses.get_ulysses_sequence_parallel_rank() == 0
     now = seen()

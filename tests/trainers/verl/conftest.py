@@ -8,6 +8,7 @@ import pytest
 
 import satwatch.hooks.verl as hook
 from satwatch.hooks import use
+from satwatch.hooks.notices import Notices
 from satwatch.hooks.verl import loss as hook_loss
 from satwatch.hooks.verl import microbatch as hook_microbatch
 
@@ -19,7 +20,7 @@ for name in ("SATWATCH_RUN", "SATWATCH_ADDRESS", "SATWATCH_CLIENT_CONFIG"):
 def _fresh(monkeypatch):
     monkeypatch.setattr(hook_loss, "_hooks", {})
     monkeypatch.setattr(hook_loss, "_heartbeat", [])
-    monkeypatch.setattr(hook_loss, "_said", set())
+    monkeypatch.setattr(hook_loss, "_notices", Notices("verl"))
     monkeypatch.setattr(hook_microbatch, "_policy_version", [])
     yield
     use(None)
