@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from rich.console import Console
 from rich.table import Table
 
+from satwatch.bench.hook import HookCost, measure_hook
 from satwatch.bench.in_process import measure_in_process
 from satwatch.bench.machine import Machine, one_torch_thread, this_machine
 from satwatch.bench.round_trip import FailOpen, RoundTrip, measure_fail_open, measure_round_trips
 from satwatch.bench.selection import Selection, measure_selection, sizes
 from satwatch.bench.timing import Timing
+from satwatch.bench.trl import TrlStep, measure_trl
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class Results:
         in_process: bounds and diagnostics of a 32k microbatch in the trainer.
         round_trip: a 32k microbatch through a sidecar, by transport.
         fail_open: a call while no sidecar is there.
+        hook: what a hook costs while no sidecar is there.
+        trl: what TRL's hook costs a step of TRL, or why that was not measured.
     """
 
     machine: Machine
@@ -32,6 +36,8 @@ class Results:
     in_process: Mapping[str, Timing]
     round_trip: list[RoundTrip]
     fail_open: FailOpen
+    hook: HookCost
+    trl: TrlStep | str
 
 
 def run_bench(
@@ -58,7 +64,11 @@ def run_bench(
         round_trip = measure_round_trips(quick=quick)
         on_part("fail open")
         fail_open = measure_fail_open(quick=quick)
-        return Results(this_machine(), selection, in_process, round_trip, fail_open)
+        on_part("hook without a sidecar")
+        hook = measure_hook(quick=quick)
+        on_part("a step of TRL")
+        trl = measure_trl(quick=quick)
+        return Results(this_machine(), selection, in_process, round_trip, fail_open, hook, trl)
 
 
 def show(console: Console, results: Results) -> None:
@@ -75,6 +85,43 @@ def show(console: Console, results: Results) -> None:
     timings = {"clip_bounds, breaker open": fail_open.call, "clip_bounds in process": fail_open.local}
     note = f"failing open adds {fail_open.overhead_seconds * 1e6:.0f} us to the bounds themselves"
     _part(console, "No sidecar, 32k microbatch", _timing_table(timings), note)
+    _show_hook(console, results.hook)
+    _show_trl(console, results.trl)
+
+
+def _show_hook(console: Console, hook: HookCost) -> None:
+    timings = {"hook, breaker open": hook.call, "bounds and radii in process": hook.local, "metrics": hook.drain}
+    note = (
+        f"the hook adds {hook.overhead_seconds * 1e6:.0f} us, its metrics' sums among them; "
+        f"radii {'equal' if hook.equal else 'DIFFERENT FROM'} those in process\n"
+        f"first call: {hook.first_refused_seconds * 1e3:.1f} ms where nobody listens, "
+        f"{hook.first_silent_seconds:.3f} s where nobody answers; deadline {hook.deadline:g} s"
+    )
+    _part(console, "Hook of a torch loop without a sidecar, 32k microbatch", _timing_table(timings), note)
+
+
+def _show_trl(console: Console, trl: TrlStep | str) -> None:
+    heading = "A step of TRL, without generation"
+    if isinstance(trl, str):
+        console.print(f"\n{heading}", style="bold")
+        console.print(trl)
+        return
+    versions = ", ".join(f"{name} {number}" for name, number in trl.versions.items())
+    heading += (
+        f"\n{versions}; {trl.parameters:,} weights, {trl.microbatches} microbatches of {trl.rows} x {trl.tokens} tokens"
+    )
+    low, high = trl.share_quartiles
+    dead = trl.dead
+    notes = [
+        f"with the hook a step takes {trl.share:+.1%}; quartiles {low:+.1%} to {high:+.1%}",
+        f"in the hook's own code, waits included: {trl.hook_seconds * 1e3:.2f} ms, {trl.hook_share:.2%} of the step",
+        f"no sidecar: {dead.steps} steps, losses and weights {'equal' if dead.equal else 'DIFFERENT FROM'} those of "
+        f"bounds in the trainer;\n  first microbatch {dead.first_call_seconds:.3f} s (deadline {dead.deadline:g} s), "
+        f"then {dead.overhead_seconds * 1e6:+.0f} us to {dead.local_seconds * 1e6:.0f} us",
+    ]
+    if trl.fallbacks:
+        notes.append(f"{trl.fallbacks} microbatches fell back: these numbers mean nothing")
+    _part(console, heading, _timing_table({"GRPOTrainer": trl.stock, "SatGRPOTrainer": trl.hooked}), "\n".join(notes))
 
 
 def _part(console: Console, heading: str, table: Table, note: str = "") -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,6 +26,12 @@ class Timing:
     p99: float
     repeats: int
 
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Timing:
+        """Sum measured calls up."""
+        p99 = np.quantile(seconds, 0.99, method="inverted_cdf")
+        return cls(float(np.median(seconds)), float(p99), len(seconds))
+
 
 def take_turns(
     calls: Mapping[str, Callable[[], object]], *, repeats: int, warm_ups: int = WARM_UPS
@@ -47,8 +53,4 @@ def take_turns(
             took = time.perf_counter() - began
             if turn >= warm_ups:
                 seconds[name].append(took)
-    return {name: _timing(took) for name, took in seconds.items()}
-
-
-def _timing(seconds: list[float]) -> Timing:
-    return Timing(float(np.median(seconds)), float(np.quantile(seconds, 0.99, method="inverted_cdf")), len(seconds))
+    return {name: Timing.of(took) for name, took in seconds.items()}

@@ -10,15 +10,19 @@ import pytest
 import torch
 from rich.console import Console
 
+from satwatch.bench.hook import HookCost
 from satwatch.bench.machine import Machine, one_torch_thread, this_machine
 from satwatch.bench.round_trip import FailOpen, RoundTrip
 from satwatch.bench.run import Results, show
 from satwatch.bench.selection import Selection, sizes
 from satwatch.bench.timing import Timing
+from satwatch.bench.trl import MISSING, DeadSidecar, TrlStep
 from satwatch.bench.workload import log_ratios
 
 MS = Timing(median=0.001, p99=0.0025, repeats=7)
 TRIP = RoundTrip("tcp", 131_095, MS, MS, MS, MS, MS, ratio=1.25, upload_ratio=1.5, aim=1.3, fallbacks=0)
+DEAD = DeadSidecar(1.0, 7, True, 1.002, 0.0015, 0.001, 0.0005)
+TRL = TrlStep({"trl": "1.16.0"}, 1_234_567, 2, 8, 128, MS, MS, 0.0123, (-0.01, 0.03), 0.004, 0.0056, 0, DEAD)
 RESULTS = Results(
     machine=Machine("a processor", 2, 1, {"satwatch": "0.1.0"}),
     selection=[
@@ -29,6 +33,8 @@ RESULTS = Results(
     in_process={"clip_bounds": MS},
     round_trip=[TRIP],
     fail_open=FailOpen(MS, MS, 12e-6),
+    hook=HookCost(1.0, 0.0021, 1.0034, MS, MS, 345e-6, MS, equal=True),
+    trl=TRL,
 )
 
 
@@ -51,7 +57,30 @@ def test_the_tables():
     assert "mean nothing" not in text
 
 
+def test_what_the_hooks_cost():
+    text = shown(RESULTS)
+    assert "the hook adds 345 us" in text
+    assert "first call: 2.1 ms where nobody listens, 1.003 s where nobody answers; deadline 1 s" in text
+    assert "1,234,567 weights, 2 microbatches of 8 x 128 tokens" in text
+    assert "+1.2%; quartiles -1.0% to +3.0%" in text
+    assert "4.00 ms, 0.56% of the step" in text
+    assert "first microbatch 1.002 s (deadline 1 s), then +500 us to 1000 us" in text
+    assert "DIFFERENT" not in text
+
+
+def test_a_difference_without_the_sidecar_is_said():
+    assert "DIFFERENT" in shown(replace(RESULTS, hook=replace(RESULTS.hook, equal=False)))
+    assert "DIFFERENT" in shown(replace(RESULTS, trl=replace(TRL, dead=replace(DEAD, equal=False))))
+
+
+def test_without_trl_it_says_how_to_get_it():
+    text = shown(replace(RESULTS, trl=MISSING))
+    assert "make trainers" in text
+    assert "GRPOTrainer" not in text
+
+
 def test_fallbacks_are_said():
+    assert "5 microbatches fell back" in shown(replace(RESULTS, trl=replace(TRL, fallbacks=5)))
     assert "3 calls fell back" in shown(replace(RESULTS, round_trip=[replace(TRIP, fallbacks=3)]))
 
 
