@@ -35,7 +35,7 @@ def is_number(value: object) -> bool:
 
 def _inside_unit(name: str, value: object) -> None:
     if not (is_number(value) and 0 < float(value) < 1):  # type: ignore[arg-type]
-        raise ConfigError(required(name, value, "a number inside (0, 1)"))
+        raise ConfigError(required(name, repr(value), "a number inside (0, 1)"))
 
 
 def _one_of(name: str, value: object, choices: object) -> None:
@@ -75,13 +75,13 @@ class Rule:
         for name in ("quantile", "eps_low", "eps_high"):
             _inside_unit(name, getattr(self, name))
         if not (is_number(self.exponent) and 0 < self.exponent < math.inf):
-            raise ConfigError(required("exponent", self.exponent, "a finite number above 0"))
+            raise ConfigError(required("exponent", repr(self.exponent), "a finite number above 0"))
         if not (is_number(self.min_reference) and 0 <= self.min_reference < math.inf):
-            raise ConfigError(required("min_reference", self.min_reference, "a finite number, 0 or more"))
+            raise ConfigError(required("min_reference", repr(self.min_reference), "a finite number, 0 or more"))
         _one_of("level", self.level, Level)
         _one_of("scope", self.scope, Scope)
         if not isinstance(self.enabled, bool):
-            raise ConfigError(required("enabled", self.enabled, "True or False"))
+            raise ConfigError(required("enabled", repr(self.enabled), "True or False"))
         for name in ("quantile", "eps_low", "eps_high", "exponent", "min_reference"):
             # A numpy scalar is as good as a float, and no two spellings of a rule may differ.
             object.__setattr__(self, name, float(getattr(self, name)))

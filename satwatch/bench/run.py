@@ -114,7 +114,7 @@ def _show_trl(console: Console, trl: TrlStep | str) -> None:
     dead = trl.dead
     notes = [
         f"with the hook a step takes {trl.share:+.1%}; quartiles {low:+.1%} to {high:+.1%}",
-        f"in the hook's own code, waits included: {trl.hook_seconds * 1e3:.2f} ms, {trl.hook_share:.2%} of the step",
+        f"asking for bounds and waiting for them: {trl.hook_seconds * 1e3:.2f} ms, {trl.hook_share:.2%} of the step",
         f"no sidecar: {dead.steps} steps, losses and weights {'equal' if dead.equal else 'DIFFERENT FROM'} those of "
         f"bounds in the trainer;\n  first microbatch {dead.first_call_seconds:.3f} s (deadline {dead.deadline:g} s), "
         f"then {dead.overhead_seconds * 1e6:+.0f} us to {dead.local_seconds * 1e6:.0f} us",

@@ -62,7 +62,7 @@ class TrlStep:
         hooked: a step with the hook and a sidecar.
         share: what the hooked step took more than the stock one beside it, as a share of that; median.
         share_quartiles: the first and the third: how much the machine makes of it.
-        hook_seconds: of a step, in the hook's own code, its waits for the sidecar included; median.
+        hook_seconds: of a step, asking for bounds and waiting for them; median.
         hook_share: that as a share of the step; median.
         fallbacks: microbatches that the sidecar did not answer; above 0 the numbers mean nothing.
         dead: without a sidecar.

@@ -125,7 +125,10 @@ class Turn(TrainerCallback):  # type: ignore[misc] # transformers' types are not
 
 @dataclass(slots=True)
 class Stopwatch:
-    """Seconds inside the hook's own code, its waits for the sidecar included, by the thread of the trainer."""
+    """Seconds that the hook spends on asking for bounds and waiting for them, by the thread of the trainer.
+
+    What else it does in a loss, a few operations on tensors of the microbatch's size, is in the step alone.
+    """
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
 

@@ -20,6 +20,7 @@ from satwatch.client import BoundsClient
 from satwatch.client.batch import BatchContext
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.attachment import Attachment
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.heartbeat import Heartbeat
 from satwatch.hooks.notices import Notices
 from satwatch.hooks.ranks import at_rank
@@ -114,7 +115,8 @@ class Installed:
             clip = {"eps_clip": radii.low, "eps_clip_higher": radii.high}
             if is_decoupled and not keeps_proximal:
                 self._notices.give(_NO_PROXIMAL)
-                input_data = {**input_data, "prox_logp": _known(behavior, input_data)}
+                mu = denominator(logprobs.detach(), behavior, input_data.get("prox_logp"), input_data["loss_mask"])
+                input_data = {**input_data, "prox_logp": mu}
                 settings |= {name: value for name, value in _COMPARES.items() if name in settings}
         loss: torch.Tensor = stock(input_data, **clip, **settings)
         return loss
@@ -205,11 +207,3 @@ def _context(logprobs: torch.Tensor, input_data: Inputs, settings: Inputs) -> Ba
         # Bounds of tokens don't need them, and lengths of something else would cost those too.
         context["sequence_lengths"] = lengths if sum(lengths) == len(logprobs) else None
     return context
-
-
-def _known(behavior: torch.Tensor, input_data: Inputs) -> torch.Tensor:
-    """Return log mu of the active tokens that have one, and the trainer's pi_prox, if it is there, of the others."""
-    proximal = input_data.get("prox_logp")
-    if proximal is None:
-        return behavior
-    return torch.where(input_data["loss_mask"].bool() & behavior.isfinite(), behavior, proximal)

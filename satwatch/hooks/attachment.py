@@ -95,11 +95,11 @@ class Attachment:
         self._said: set[str] = set()
         self._process = os.getpid()
 
-    def __reduce__(self) -> tuple[Callable[..., Attachment], tuple[dict[str, Any], BoundsClient | None]]:
-        return _made_again, (self._made_with, self._given)
+    def __reduce__(self) -> tuple[Callable[..., Attachment], tuple[type[Attachment], dict[str, Any], Any]]:
+        return _made_again, (type(self), self._made_with, self._given)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Attachment:
-        return Attachment(client=self.client, **self._made_with)
+        return _made_again(type(self), self._made_with, self.client)
 
     @property
     def rule(self) -> Rule:
@@ -197,14 +197,14 @@ class Attachment:
         """
         try:
             return fields, read_microbatch(log_ratio, rule.level, **fields)
-        except (SatwatchError, TypeError):
+        except Exception:  # noqa: BLE001 - the hook's edge, as below: which field it is, and what to say, is found there
             kept = {name: value for name, value in fields.items() if name in _ESSENTIAL}
             batch = read_microbatch(log_ratio, rule.level, **cast(BatchFields, kept))
         for name, value in fields.items():
             tried = cast(BatchFields, {**kept, name: value})
             try:
                 batch = read_microbatch(log_ratio, rule.level, **tried)
-            except (SatwatchError, TypeError) as error:
+            except Exception as error:  # noqa: BLE001 - the hook's edge, as above: whatever a field raises, it costs itself
                 self._fault(error)
             else:
                 kept[name] = value
@@ -278,11 +278,13 @@ class Attachment:
         kind = f"{type(error).__name__}: {str(error).partition(':')[0]}"
         if kind not in self._said and len(self._said) < _FAULTS_SAID:
             self._said.add(kind)
-            logger.warning("%s: a microbatch could not be used as it is; the run goes on: %s", self.trainer, what)
+            logger.warning(
+                "satwatch, %s: a microbatch could not be used as it is; the run goes on: %s", self.trainer, what
+            )
 
 
-def _made_again(made_with: dict[str, Any], client: BoundsClient | None) -> Attachment:
-    return Attachment(client=client, **made_with)
+def _made_again(kind: type[Attachment], made_with: dict[str, Any], client: BoundsClient | None) -> Attachment:
+    return kind(client=client, **made_with)
 
 
 def subtract(logprob: torch.Tensor, behavior_logprob: torch.Tensor) -> torch.Tensor:

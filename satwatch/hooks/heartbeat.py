@@ -94,7 +94,8 @@ class Heartbeat:
             silent = self._note(optimizer)
         if silent:
             logger.warning(
-                "%s: %d optimizer steps without a call of satwatch's hook: is the loss the one that it is attached to?",
+                "satwatch, %s: %d optimizer steps without a call of the hook: is the loss the one that it is attached "
+                "to?",
                 self.trainer,
                 silent,
             )
@@ -160,7 +161,7 @@ def _optimizer_stepped(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any)
         except Exception as error:  # noqa: BLE001 - a hook's edge: it would end the trainer's own step, see docs/decisions.md
             if not _has_failed:
                 _has_failed = True
-                logger.warning("%s: an optimizer step could not be counted: %r", heartbeat.trainer, error)
+                logger.warning("satwatch, %s: an optimizer step could not be counted: %r", heartbeat.trainer, error)
 
 
 def _after_fork() -> None:

@@ -24,6 +24,7 @@ from nemo_rl.algorithms.loss import ClippedPGLossFn, SequencePackingLossWrapper
 
 from satwatch.client import BoundsClient
 from satwatch.errors import ConfigError, required
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.metrics import PREFIX
 from satwatch.hooks.radii import ClipRadii
 from satwatch.hooks.ranks import at_rank, place
@@ -99,8 +100,9 @@ class SatClippedPGLoss(ClippedPGLossFn):  # type: ignore[misc]  # NeMo-RL ships 
         )
         if self._row is not None:
             self._row += 1
-            return self._bounded(stock, data, self._whole, slice(self._row - 1, self._row))
-        loss, metrics = self._bounded(stock, data, self.ask(data, next_token_logprobs), slice(None))
+            return self._bounded(stock, next_token_logprobs, data, self._whole, slice(self._row - 1, self._row))
+        radii = self.ask(data, next_token_logprobs)
+        loss, metrics = self._bounded(stock, next_token_logprobs, data, radii, slice(None))
         return loss, metrics | self.parts(global_valid_toks)
 
     def ask(self, data: Data, logprob: torch.Tensor | None = None) -> ClipRadii | None:
@@ -110,6 +112,7 @@ class SatClippedPGLoss(ClippedPGLossFn):  # type: ignore[misc]  # NeMo-RL ships 
         if not self.force_on_policy_ratio:  # else pi_old is pi_now, and prev_logprobs a placeholder
             logprob = None if old is None else old[:, 1:]
         if behavior is None or logprob is None:
+            attachment.heartbeat.call()
             _say_missing()
             return None
         return attachment.ask(
@@ -133,7 +136,9 @@ class SatClippedPGLoss(ClippedPGLossFn):  # type: ignore[misc]  # NeMo-RL ships 
         """Return what the microbatch adds to the step's ``satwatch/...`` metrics."""
         return self._attachment().parts(0.0 if global_valid_toks is None else float(global_valid_toks))
 
-    def _bounded(self, stock: Callable[..., Loss], data: Data, radii: ClipRadii | None, rows: slice) -> Loss:
+    def _bounded(
+        self, stock: Callable[..., Loss], logprob: torch.Tensor, data: Data, radii: ClipRadii | None, rows: slice
+    ) -> Loss:
         """Run the stock loss with radii for its epsilons, or, where there are none, as it is."""
         if radii is None or not self._attachment().guards:
             return stock(data=data)
@@ -143,7 +148,7 @@ class SatClippedPGLoss(ClippedPGLossFn):  # type: ignore[misc]  # NeMo-RL ships 
         with torch.no_grad():  # the answer comes meanwhile: the radii are looked at below
             _, untouched = stock(data=data)
         coupled = copy.copy(data)
-        coupled["prev_logprobs"] = torch.where(_mask(data) != 0, data["generation_logprobs"], data["prev_logprobs"])
+        coupled["prev_logprobs"] = _behavior_as_old(data, logprob.detach())
         with self._radii_lent(data, radii, rows), lent(self, use_importance_sampling_correction=False):
             loss, metrics = stock(data=coupled)
         return loss, metrics | {name: untouched[name] for name in _MISMATCH if name in untouched}
@@ -188,11 +193,17 @@ def _mask(data: Data) -> torch.Tensor:
     return mask
 
 
+def _behavior_as_old(data: Data, logprob: torch.Tensor) -> torch.Tensor:
+    """Return mu in the place of pi_old, (B, T); the first column is of no token."""
+    mu, old, mask = data["generation_logprobs"], data["prev_logprobs"], _mask(data)
+    return torch.cat([old[:, :1], denominator(logprob, mu[:, 1:], old[:, 1:], mask[:, 1:])], 1)
+
+
 @functools.cache
 def _say_missing() -> None:
     logger.warning(
-        "NeMo-RL: the training data has no generation_logprobs or no prev_logprobs, so there is nothing to compare: "
-        "nothing is sent and the stock loss runs. The generation backend has to return log-probs."
+        "satwatch, NeMo-RL: the training data has no generation_logprobs or no prev_logprobs, so there is nothing "
+        "to compare: nothing is sent and the stock loss runs. The generation backend has to return log-probs."
     )
 
 

@@ -19,4 +19,4 @@ class Notices:
         """Log it, unless it has been."""
         if what not in self._given:
             self._given.add(what)
-            logger.warning("%s: %s", self._trainer, what)
+            logger.warning("satwatch, %s: %s", self._trainer, what)

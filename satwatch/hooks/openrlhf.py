@@ -19,6 +19,7 @@ from satwatch.client import BoundsClient
 from satwatch.client.batch import BatchContext
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.attachment import Attachment
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.heartbeat import Heartbeat
 from satwatch.hooks.notices import Notices
 from satwatch.hooks.ranks import at_rank
@@ -100,10 +101,9 @@ class Installed:
             self._notices.give(_NO_WEIGHT)
             with torch.no_grad():  # the answer comes meanwhile: the radii are looked at below
                 self._mismatch = loss_fn.forward(*args, **kwargs)[3:]
-            # A token that vLLM has no number for keeps pi_old.
-            call.arguments["old_log_probs"] = torch.where(
-                behavior.isfinite(), behavior, call.arguments["old_log_probs"]
-            )
+            old, mask = call.arguments["old_log_probs"], call.arguments.get("action_mask")
+            active = torch.ones_like(old) if mask is None else mask
+            call.arguments["old_log_probs"] = denominator(now.detach(), behavior, old, active)
             self._lent.enter_context(lent(loss_fn, **_correction_off(loss_fn)))
         self._lent.enter_context(lent(loss_fn, clip_eps_low=radii.low, clip_eps_high=radii.high))
         return call.args, call.kwargs

@@ -81,6 +81,8 @@ class ClipRadii:
             mask: the active tokens, (B, T), non-zero is active. At sequence level these share one interval; padding,
                 and a sequence without tokens, has the nominal one, which is never the tighter.
         """
+        if self.low.dim() == 0:  # one number for every shape
+            return self.low.reshape(1, 1), self.high.reshape(1, 1)
         active = (mask != 0).to(self.low.device)
         return _narrowest(self.low, active), _narrowest(self.high, active)
 

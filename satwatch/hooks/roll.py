@@ -21,6 +21,7 @@ from roll.pipeline.rlvr.actor_worker import ActorWorker
 from roll.utils.train_infer_corrections import compute_train_infer_correction
 
 from satwatch.errors import ConfigError, required
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.radii import ClipRadii
 from satwatch.hooks.slots import lent
 from satwatch.hooks.summed import SummedAttachment
@@ -67,6 +68,7 @@ class SatLoss:
             return old
         behavior = data.batch.get("infer_logprobs", None)
         if behavior is None or len(behavior) == 0:
+            attachment.heartbeat.call()
             self._say_missing()
             return old
         mask = _mask(data)
@@ -79,7 +81,7 @@ class SatLoss:
         if not is_coupled:
             return old
         seen.measure(data, old, behavior)
-        return torch.where(mask != 0, behavior.to(old), old)
+        return denominator(log_probs.detach(), behavior.to(old), old, mask)
 
     def _attach(self) -> SummedAttachment:
         config, place = self.pipeline_config, self.rank_info
@@ -112,8 +114,9 @@ class SatLoss:
         if not self._said_missing:
             self._said_missing = True
             logger.warning(
-                "ROLL: the training data has no infer_logprobs, so there is nothing to compare: nothing is sent and "
-                "the stock loss runs. actor_infer.generating_args.logprobs: 1 has the engine return them."
+                "satwatch, ROLL: the training data has no infer_logprobs, so there is nothing to compare: "
+                "nothing is sent and the stock loss runs. "
+                "actor_infer.generating_args.logprobs: 1 has the engine return them."
             )
 
 

@@ -45,7 +45,9 @@ def log_rollout(
         rollout_extra_metrics.update(version_metrics(samples))
     elif "metrics" not in _said:
         _said.add("metrics")
-        logger.warning("The rollout function returns no metrics (RolloutFnTrainOutput.metrics): versions aren't logged")
+        logger.warning(
+            "satwatch: the rollout function returns no metrics (RolloutFnTrainOutput.metrics): versions aren't logged"
+        )
     return False
 
 

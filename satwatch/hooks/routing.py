@@ -71,7 +71,8 @@ class RouterCapture:
         self.close()
         self._chosen = {}
         try:
-            self._handles = [router.module.register_forward_hook(self._hook(router)) for router in self.routers]
+            for router in self.routers:  # each kept at once: whatever the next one raises, it is taken out again
+                self._handles.append(router.module.register_forward_hook(self._hook(router)))
             yield self
         finally:
             self.close()
@@ -118,7 +119,9 @@ class RouterCapture:
         try:
             counts = self._compare(engine, mask, attention_mask, sequence_lengths)
         except Exception as error:  # noqa: BLE001 - the hook's edge: no fault of ours may end a run, see docs/decisions.md
-            self._say(f"routes could not be compared; the run goes on: {type(error).__name__}: {error}")
+            # By what is wrong, not by what came: shapes change with every batch.
+            kind = f"{type(error).__name__}: {str(error).partition(':')[0]}"
+            self._say(f"routes could not be compared; the run goes on: {type(error).__name__}: {error}", kind)
             return None
         if self._replay:
             self._note(verify_replay(counts))
@@ -218,7 +221,7 @@ class RouterCapture:
     def _say(self, what: str, kind: str | None = None) -> None:
         if (kind or what) not in self._said and len(self._said) < _SAID_AT_MOST:
             self._said.add(kind or what)
-            logger.warning("routing: %s", what)
+            logger.warning("satwatch, routing: %s", what)
 
 
 def _in_backward() -> bool:

@@ -79,6 +79,7 @@ def client_for(
     if client is None:
         here, ranks = distributed_rank()
         settings = _file_settings()
+        from_file = set(settings)
         if level is not None:
             settings.setdefault("level", level)
         if os.environ.get(ADDRESS_VARIABLE):
@@ -86,11 +87,18 @@ def client_for(
         settings["run"] = os.environ.get(RUN_VARIABLE) or settings.get("run") or run
         settings.setdefault("min_reference", MIN_REFERENCE)
         settings |= {name: value for name, value in (("eps_low", eps_low), ("eps_high", eps_high)) if value is not None}
-        client = connect(
-            **settings,
-            rank=here if rank is None else rank,
-            world_size=ranks if world_size is None else world_size,
-        )
+        try:
+            client = connect(
+                **settings,
+                rank=here if rank is None else rank,
+                world_size=ranks if world_size is None else world_size,
+            )
+        except ConfigError as error:
+            file = os.environ.get(CONFIG_VARIABLE)
+            if file is None or str(error).partition(":")[0] not in from_file:
+                raise
+            where_and_what = f"{file}: {error}"
+            raise ConfigError(where_and_what) from error
     _check(client.rule, eps_low=eps_low, eps_high=eps_high, level=level)
     # Ranks that take one another's numbers would pass for retries of one rank, and most of their batches uncounted.
     _check(client, rank=rank, world_size=world_size)
@@ -126,6 +134,8 @@ def _file_settings() -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(required(CONFIG_VARIABLE, f"{name} ({error})", "a readable TOML file")) from error
     for key in settings:
+        if key in ("eps_low", "eps_high"):
+            raise ConfigError(required(f"{name}: {key}", "a radius", "none: the trainer's own is taken"))
         if key not in FILE_KEYS:
             raise ConfigError(
                 required(f"{name}: {key}", "a setting that is not known", f"one of {', '.join(FILE_KEYS)}")

@@ -24,6 +24,7 @@ import torch
 
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.attachment import Attachment
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX
 from satwatch.hooks.notices import Notices
 from satwatch.hooks.radii import ClipRadii
@@ -116,6 +117,7 @@ class SlimeFamilyLoss(ABC):
             scores = own_scores(*given, **named)
             bounds = self._ask(args, batch, self.log_probs(scores)) if radii is None else radii
             if attachment.guards:
+                self._set_denominators(args, batch, self.log_probs(scores), loss_batch["rollout_log_probs"])
                 # The loss looks at its epsilons after this: the answer had as long to arrive as the scores took.
                 loss_args.eps_clip, loss_args.eps_clip_high = self._local(args, batch, bounds)
             return scores
@@ -203,15 +205,28 @@ class SlimeFamilyLoss(ABC):
         return radii
 
     def _guarded(self, args: Namespace, batch: Batch) -> tuple[Namespace, Batch]:
-        """Return copies for a loss of ratio pi / mu that corrects for nothing else; the radii are not in them yet."""
+        """Return copies for a loss of ratio pi / mu that corrects for nothing else; neither mu nor radii are final."""
         own = copy.copy(args)
         own.use_rollout_logprobs, own.use_tis = True, False
-        # The loss multiplies by the mask, which removes no infinity; 0 is what the trainer has where no engine sampled.
-        behavior = [
-            torch.where(mask != 0, value, 0.0)
-            for mask, value in zip(self._masks(args, batch), batch["rollout_log_probs"], strict=True)
-        ]
-        return own, {**batch, "rollout_log_probs": behavior}
+        return own, {**batch, "rollout_log_probs": [value.clone() for value in batch["rollout_log_probs"]]}
+
+    def _set_denominators(
+        self, args: Namespace, batch: Batch, scores: Sequence[torch.Tensor], taken: Sequence[torch.Tensor]
+    ) -> None:
+        """Give a guarded loss its old log-probs: mu, as far as that can be.
+
+        Args:
+            args: the trainer's own.
+            batch: the trainer's own.
+            scores: log pi of this forward pass.
+            taken: the tensors that the loss has taken already, and looks at after this.
+        """
+        masks, behavior = self._masks(args, batch), batch["rollout_log_probs"]
+        own = batch.get("log_probs") or ()
+        stands_in = own if [len(value) for value in own] == [len(value) for value in behavior] else [None] * len(taken)
+        for place, now, mu, old, mask in zip(taken, scores, behavior, stands_in, masks, strict=True):
+            # 0 is what the trainer has where no engine sampled.
+            place.copy_(torch.where(mask != 0, denominator(now.detach(), mu, old, mask), 0.0))
 
     def _masks(self, args: Namespace, batch: Batch) -> list[torch.Tensor]:
         """Return this rank's part of the masks, which the batch has whole."""

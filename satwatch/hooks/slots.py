@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 
 
 @contextmanager
@@ -26,22 +26,37 @@ def lent(owner: object, **values: object) -> Iterator[None]:
     >>> loss.eps
     0.2
     """
-    before = {name: getattr(owner, name) for name in values}
-    with ExitStack() as stack:
-        for name, value in values.items():
-            was_own = _is_own(owner, name)
-            setattr(owner, name, value)
-            stack.callback(_put_back, owner, name, before[name], was_own=was_own)
-        yield
+    lendings = [(name, getattr(owner, name), _is_own(owner, name)) for name in values]
+    # Noted before they are set, and struck off after they are put back: an interrupt may come between any two lines.
+    begun: list[tuple[str, object, bool]] = []
+    try:
+        try:
+            for lending, value in zip(lendings, values.values(), strict=True):
+                begun.append(lending)
+                setattr(owner, lending[0], value)
+            yield
+        finally:
+            _put_back(owner, begun)
+    finally:
+        _put_back(owner, begun)  # what an interrupt of the first has left
 
 
 def _is_own(owner: object, name: str) -> bool:
     return name in getattr(owner, "__dict__", ())
 
 
-def _put_back(owner: object, name: str, value: object, *, was_own: bool) -> None:
-    # What came from the class, or from an object behind this one, comes from there again.
-    if _is_own(owner, name) and not was_own:
-        delattr(owner, name)
-    else:
-        setattr(owner, name, value)
+def _put_back(owner: object, begun: list[tuple[str, object, bool]]) -> None:
+    """Put back the last ones first; one that can't be does not keep the others from it."""
+    while begun:
+        name, value, was_own = begun[-1]
+        try:
+            # What came from the class, or from an object behind this one, comes from there again.
+            if _is_own(owner, name) and not was_own:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
+        except Exception:
+            begun.pop()
+            _put_back(owner, begun)
+            raise
+        begun.pop()

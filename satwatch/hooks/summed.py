@@ -57,7 +57,8 @@ class SummedAttachment(Attachment):
         found = {name.removeprefix(PREFIX): value for name, value in self.drain().items()}
         tokens = found.get("tokens", 0.0)
         found["hook_calls_per_step"] = 1.0
-        for name in _RUNNING:
+        # A count that can't be read now is made up for by the next that can.
+        for name in set(_RUNNING) & set(found):
             before, self._running[name] = self._running.get(name, 0.0), found[name]
             found[name] -= before
         out = {PREFIX + name: found[name] for name in COUNTS if name in found}

@@ -67,6 +67,7 @@ FAMILIES: Final = (
     _gauge("version_lag_generation_mean", "Mean versions that passed while a response was generated.", "run"),
     _gauge("version_lag_queue_mean", "Mean versions that passed while a response waited.", "run"),
     _gauge("version_coverage_ratio", "Share of tokens whose version lag is known.", "run"),
+    _gauge("behavior_versions", "Distinct versions that generated the tokens.", "run"),
     _gauge("router_flip_rate", "Share of (token, layer) pairs whose expert sets differ.", "run"),
     _gauge("router_layer_flip_rate", "Share of tokens whose expert sets differ in a layer.", "run", "layer"),
     _gauge("router_expert_disagreement", "Mean share of experts that engine and trainer do not share.", "run"),

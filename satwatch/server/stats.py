@@ -108,6 +108,7 @@ class Step:
             "version_lag_generation_mean": _mean(lag.generation_lags),
             "version_lag_queue_mean": _mean(lag.queue_lags),
             "version_coverage_ratio": lag.coverage,
+            "behavior_versions": len(lag.versions) or None,
         }
         return {
             **self.summary.diagnostics(),

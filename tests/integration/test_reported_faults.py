@@ -106,10 +106,19 @@ def test_5_a_response_of_two_versions_has_the_lag_of_its_tokens(rank):
     assert sample(found, "satwatch_version_lag_mean") == pytest.approx(1.1)
     assert sample(found, "satwatch_version_lag_max") == 2
     assert sample(found, "satwatch_version_coverage_ratio") == 1
-    # Mixed: versions passed while the response was generated, 1 for a tenth of its tokens.
+    assert sample(found, "satwatch_behavior_versions") == 2
+    # Mixed within a response: versions passed while the response was generated, 1 for a tenth of its tokens.
     assert sample(found, "satwatch_version_lag_generation_mean") == pytest.approx(0.1)
     assert sample(found, "satwatch_version_lag_queue_mean") == 1
     assert metrics(client)["satwatch/version_lag_mean"] == pytest.approx(1.1)
+
+
+def test_5_a_batch_of_two_responses_of_one_version_each_is_mixed_too(rank):
+    versions = torch.tensor([10, 11])
+    ask(rank(), torch.full((2, 500), 0.01), policy_version=12, behavior_version=versions, step=0)
+    found = rank.sidecar.metrics()
+    assert sample(found, "satwatch_behavior_versions") == 2
+    assert sample(found, "satwatch_version_lag_generation_mean") == 0
 
 
 def test_6_a_missing_version_is_coverage_and_not_lag_0(rank):

@@ -20,7 +20,7 @@ def parameters():
         folder = f".venv-trainers/{file.parent.name}"
         ready = f"{folder}/.ready"
         if (file.parent / "python").exists():
-            reason = f"{ready} is missing; it is made by `make trainers TRAINERS={file.parent.name}`, with another Python"
+            reason = f"{ready} is missing; `make trainers TRAINERS={file.parent.name}` makes it, with another Python"
             real = pytest.mark.skipif(not (ROOT / ready).exists(), reason=reason)
         else:
             real = pytest.mark.real(ready, "make trainers")

@@ -71,9 +71,9 @@ class SatAsyncGRPOTrainer(GuardedTrainer, AsyncGRPOTrainer):  # type: ignore[mis
 
         forward_pass = model.register_forward_hook(ask)
         try:
-            with self._radii_taken_back():
-                loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
+            loss: torch.Tensor = super().compute_loss(model, inputs, *args, **kwargs)
         finally:
+            self._radii = None
             forward_pass.remove()
         return loss
 

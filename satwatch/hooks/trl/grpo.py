@@ -15,8 +15,9 @@ from trl import GRPOTrainer
 
 from satwatch.client import BoundsClient
 from satwatch.errors import ConfigError, InvalidBatchError, required
+from satwatch.hooks.denominator import denominator
 from satwatch.hooks.trl.guarded import GuardedTrainer
-from satwatch.hooks.trl.logprobs import behavior_logprob, denominator, reference_logprob
+from satwatch.hooks.trl.logprobs import behavior_logprob, reference_logprob
 from satwatch.hooks.trl.versions import UNKNOWN, read_reported
 
 # The loss types that clip to [1 - epsilon_low, 1 + epsilon_high]. In cispo epsilon_high is the largest ratio itself;
@@ -93,23 +94,23 @@ class SatGRPOTrainer(GuardedTrainer, GRPOTrainer):  # type: ignore[misc] # TRL c
             try:
                 return read_reported(self._reported, shape)
             except InvalidBatchError as error:
-                self._say(f"the versions that rollout_func returned can't be read, and are unknown: {error}")
+                self.attachment._fault(error)
                 otherwise = UNKNOWN
         return torch.full((shape[0],), otherwise)
 
     def _compute_loss(self, model: Any, inputs: dict[str, Any]) -> torch.Tensor:  # noqa: ANN401 - as TRL has it
-        if self.model.training:
-            if behavior_logprob(inputs) is None:
-                self._say(_NOTHING_TO_COMPARE)
-                self.attachment.heartbeat.call()
-            else:
-                # TRL reads its old log-probs after the forward pass; when that has ended, the copy is given them.
-                self._inputs = inputs = dict(inputs) if self.attachment.guards else inputs
         try:
-            with self._radii_taken_back():
-                loss: torch.Tensor = super()._compute_loss(model, inputs)
+            if self.model.training:
+                if behavior_logprob(inputs) is None:
+                    self._notices.give(_NOTHING_TO_COMPARE)
+                    self.attachment.heartbeat.call()
+                else:
+                    # TRL reads its old log-probs after the forward pass; when that has ended, the copy is given them.
+                    self._inputs = inputs = dict(inputs) if self.attachment.guards else inputs
+            loss: torch.Tensor = super()._compute_loss(model, inputs)
         finally:
-            self._inputs = None
+            # Whatever was raised, and wherever: an interrupt may come in a context manager's own lines.
+            self._inputs = self._radii = None
         return loss
 
     def _get_per_token_logps_and_entropies(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - TRL's
@@ -125,7 +126,7 @@ class SatGRPOTrainer(GuardedTrainer, GRPOTrainer):  # type: ignore[misc] # TRL c
         """Send a microbatch; with the rule enabled, make TRL's loss one of pi_now / mu with this microbatch's radii."""
         own: torch.Tensor | None = inputs.get("old_per_token_logps")
         if mu is own:
-            self._say(_STAND_IN)
+            self._notices.give(_STAND_IN)
         mask: torch.Tensor = inputs["completion_mask"]
         if "tool_mask" in inputs:
             mask = mask * inputs["tool_mask"]

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import functools
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Any, Final, Literal, TypeAlias
 
@@ -14,9 +12,8 @@ import torch
 from satwatch.client import BoundsClient
 from satwatch.errors import SatwatchError
 from satwatch.hooks.attachment import Attachment
+from satwatch.hooks.notices import Notices
 from satwatch.hooks.radii import ClipRadii
-
-logger = logging.getLogger("satwatch")
 
 # The hook overrides methods that are TRL's own affair.
 TESTED: Final = "1.16"
@@ -36,7 +33,7 @@ class GuardedTrainer:
 
     def _attach(self, client: BoundsClient | None, *, level: Literal["token", "sequence"], clips: bool = True) -> None:
         trainer: Any = self
-        self._said: set[str] = set()
+        self._notices = Notices(type(self).__name__)
         self.attachment = Attachment(
             type(self).__name__,
             client,
@@ -49,7 +46,9 @@ class GuardedTrainer:
         )
         release = version("trl")
         if not release.startswith(f"{TESTED}."):
-            self._say(f"this is TRL {release}, and the hook is made for {TESTED}: compare a watched run's losses first")
+            self._notices.give(
+                f"this is TRL {release}, and the hook is made for {TESTED}: compare a watched run's losses first"
+            )
 
     @property
     def epsilon_low(self) -> Any:  # noqa: ANN401 - TRL's scalar, or a tensor
@@ -69,16 +68,11 @@ class GuardedTrainer:
     def epsilon_high(self, value: float) -> None:
         self._epsilon_high = value
 
-    @contextmanager
-    def _radii_taken_back(self) -> Iterator[None]:
-        """Give the epsilons their own values again, whatever the loss raises."""
-        try:
-            yield
-        finally:
-            self._radii = None
-
     def _lend(self, radii: ClipRadii, read: Callable[[ClipRadii], Radii]) -> None:
-        """Put radii where the loss looks for its epsilons; they are waited for when it does, which is when it clips."""
+        """Put radii where the loss looks for its epsilons; they are waited for when it does, which is when it clips.
+
+        The loss's caller takes them back, whatever the loss raises.
+        """
         # It looks twice: for the clamp, and for its clip metrics.
         self._radii = functools.cache(lambda: read(radii))
 
@@ -89,13 +83,7 @@ class GuardedTrainer:
         except SatwatchError:
             raise
         except Exception as error:  # noqa: BLE001 - the hook's edge: no fault of ours may end a run, see docs/decisions.md
-            self._say(f"a version could not be published: {type(error).__name__}: {error}")
-
-    def _say(self, what: str) -> None:
-        """Warn, once."""
-        if what not in self._said:
-            self._said.add(what)
-            logger.warning("%s: %s", self.attachment.trainer, what)
+            self._notices.give(f"a version could not be published: {type(error).__name__}: {error}")
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
         """Log as TRL does, with the metrics of the microbatches since the last line."""

@@ -28,6 +28,16 @@ def read_reported(reported: Any, shape: torch.Size) -> torch.Tensor:  # noqa: AN
     >>> read_reported([3, [3, 3, 4]], torch.Size((2, 4))).tolist()
     [[3, 3, 3, 3], [3, 3, 4, -1]]
     """
+    try:
+        return _read(reported, shape)
+    except InvalidBatchError:
+        raise
+    except Exception as error:  # a user's object raises what it likes, and is no version then
+        came = f"{type(reported).__name__} ({type(error).__name__}: {error})"
+        raise InvalidBatchError(required("weight_version", came, "versions")) from error
+
+
+def _read(reported: Any, shape: torch.Size) -> torch.Tensor:  # noqa: ANN401 - whatever a user returns
     rows, width = shape
     each = _listed(reported)
     if not isinstance(each, list):

@@ -133,6 +133,7 @@ def _asked(arguments: Arguments, hook: _Hook, *, from_engine: bool) -> tuple[Cli
     if behavior_logprob is None and from_engine:
         behavior_logprob = arguments["old_log_prob"]
     if behavior_logprob is None:
+        hook.attachment.heartbeat.call()  # the loss is the right one
         _notices.give(_NO_MICROBATCH if now is None else _NO_LOGPROBS)
         return None
     if hook.recomputed is None:
@@ -141,7 +142,7 @@ def _asked(arguments: Arguments, hook: _Hook, *, from_engine: bool) -> tuple[Cli
             _notices.give(_RECOMPUTED)
     batch = _versions(arguments["response_mask"])
     batch["mask"], batch["advantage"] = arguments["response_mask"], arguments["advantages"]
-    decoupled = hook.recomputed and not hook.attachment.guards
+    decoupled = bool(hook.recomputed) and not hook.attachment.guards
     return hook.attachment.ask(arguments["log_prob"], behavior_logprob, decoupled=decoupled, **batch), behavior_logprob
 
 
@@ -194,13 +195,20 @@ def _bypasses(config: Any) -> bool:  # noqa: ANN401 - verl's
     return bool(correction and correction.get("bypass_mode"))
 
 
-def _differ(behavior_logprob: torch.Tensor, arguments: Arguments) -> bool:
-    """Return whether the old log-probs are others than the engine's; waits for the device, once in a run."""
+def _differ(behavior_logprob: torch.Tensor, arguments: Arguments) -> bool | None:
+    """Return whether the old log-probs are others than the engine's; None where no token tells.
+
+    Waits for the device; once in a run, as the first microbatch with an active token tells.
+    """
     old, active = arguments["old_log_prob"], arguments["response_mask"] != 0
-    if behavior_logprob is old or behavior_logprob.shape != old.shape:
+    if behavior_logprob is old:
         return False
+    if behavior_logprob.shape != old.shape:
+        return None
     mu = behavior_logprob.to(old)
-    return bool(((mu != old) & ~(mu.isnan() & old.isnan()) & active).any())
+    differ = (mu != old) & ~(mu.isnan() & old.isnan()) & active
+    differs, tells = torch.stack([differ.any(), active.any()]).tolist()
+    return differs if tells else None
 
 
 def _versions(mask: torch.Tensor) -> BatchContext:

@@ -43,10 +43,10 @@ class Seen:
     group: Any = None
 
     def behavior_logprob(self) -> torch.Tensor | None:
-        """Return log mu of the responses, (B, T), padded as verl pads; None if the engine gave none."""
-        if BEHAVIOR not in self.data.keys():  # noqa: SIM118 - a TensorDict's own `in` is not for keys
+        """Return log mu of the responses, (B, T), padded as verl pads; None if the engine gave none, or no numbers."""
+        values = self.data[BEHAVIOR] if BEHAVIOR in self.data.keys() else None  # noqa: SIM118 - a TensorDict's own `in` is not for keys
+        if not isinstance(values, torch.Tensor):
             return None
-        values: torch.Tensor = self.data[BEHAVIOR]
         return values.to_padded_tensor(0.0) if values.is_nested else values
 
 

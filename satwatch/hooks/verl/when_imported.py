@@ -6,7 +6,6 @@ from there would cost those that never need them a second, and could go round in
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sys
 from collections.abc import Callable, Sequence
@@ -54,18 +53,18 @@ class _Finder:
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """Let the others find a module, and return what they found."""
-        actions = _waiting.pop(name, None)
-        if actions is None:
+        if name not in _waiting:
             return None
-        spec = importlib.util.find_spec(name)
+        others = (finder.find_spec(name, path, target) for finder in sys.meta_path if finder is not self)
+        spec = next((found for found in others if found is not None), None)
         if spec is None or spec.loader is None:
-            _waiting[name] = actions
             return spec
         execute = spec.loader.exec_module
 
         def exec_module(module: ModuleType) -> None:
             execute(module)
-            for action in actions:
+            # Not before: a module may be looked for and not imported, or fail and be imported again.
+            for action in _waiting.pop(name, ()):
                 _act(module, action)
 
         # The loader is this module's alone, so this is seen by no other.

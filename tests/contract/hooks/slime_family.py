@@ -9,6 +9,7 @@ tensor a sample, as long as its response, or as this rank's part of it; masks al
 from __future__ import annotations
 
 import logging
+import math
 from argparse import Namespace
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
@@ -334,7 +335,7 @@ class SlimeFamilyContract:
         assert outcome.metrics.keys() == own.metrics.keys()
         assert not outcome.client.calls
         (said,) = caplog.messages
-        assert said.startswith(f"{trainer.name}: no rollout_log_probs in the batch")
+        assert said.startswith(f"satwatch, {trainer.name}: no rollout_log_probs in the batch")
 
     @pytest.mark.parametrize("garbage", [float("nan"), float("inf"), -1000.0], ids=str)
     def test_masked_tokens_have_no_say(self, trainer, garbage):
@@ -345,6 +346,38 @@ class SlimeFamilyContract:
         outcome = run(trainer, batch=batch)
         assert torch.equal(outcome.loss, clean.loss)
         assert torch.equal(outcome.gradient, clean.gradient)
+
+    @pytest.mark.parametrize(("estimator", "rule"), [("grpo", RULE), ("gspo", SEQUENCE_RULE)])
+    @pytest.mark.parametrize("unusable", [float("nan"), float("-inf"), float("inf")], ids=str)
+    def test_a_token_whose_log_prob_of_the_engines_is_no_number_leaves_the_loss_and_the_gradient_finite(
+        self, trainer, estimator, rule, unusable, monkeypatch
+    ):
+        batch, loss, denominators = make_batch(trainer), trainer.losses.policy_loss_function, []
+        place = batch["loss_masks"][1].nonzero()[0, 0]
+        batch["rollout_log_probs"][1][place] = unusable
+
+        def policy_loss_function(args, batch, *rest):
+            denominators.extend(batch["rollout_log_probs"])
+            return loss(args, batch, *rest)
+
+        monkeypatch.setattr(trainer.losses, "policy_loss_function", policy_loss_function)
+        outcome = run(trainer, arguments(advantage_estimator=estimator), client=FakeClient(rule=rule), batch=batch)
+        assert outcome.loss.isfinite()
+        assert outcome.gradient.isfinite().all()
+        if math.isnan(unusable):  # unknown: the trainer's own stays
+            assert denominators[1][place] == batch["log_probs"][1][place]
+        assert not outcome.sent.log_ratio.isfinite().all()  # what the engine said is counted all the same
+
+    @pytest.mark.parametrize("advantage", [1.0, -1.0])
+    @pytest.mark.parametrize("use_rollout_logprobs", [False, True])
+    def test_a_ratio_that_has_no_number_leaves_the_gradient_finite(self, trainer, advantage, use_rollout_logprobs):
+        batch = make_batch(trainer)
+        place = batch["loss_masks"][1].nonzero()[0, 0]
+        batch["rollout_log_probs"][1][place], batch["advantages"][1][place] = -91.0, advantage
+        outcome = run(trainer, arguments(use_rollout_logprobs=use_rollout_logprobs), batch=batch)
+        assert outcome.sent.log_ratio.max() > 80  # as it is
+        assert outcome.loss.isfinite()
+        assert outcome.gradient.isfinite().all()
 
     def test_a_client_that_breaks_costs_its_metrics_and_not_the_run(self, trainer):
         class Broken(FakeClient):
@@ -374,8 +407,8 @@ class SlimeFamilyContract:
             trainer.hook.sat_loss(arguments(use_tis=True), batch, tokens_and_logits()[1], reducer(trainer, batch))
         assert torch.equal(outcome.gradient, run(trainer).gradient)
         assert [record.message for record in caplog.records if "use_tis" in record.message] == [
-            f"{trainer.name}: use_tis is left out of the guarded loss: the engine's own log-probs are its denominator, "
-            "and the weight would correct a second time"
+            f"satwatch, {trainer.name}: use_tis is left out of the guarded loss: the engine's own log-probs are its "
+            "denominator, and the weight would correct a second time"
         ]
 
     def test_a_correction_of_the_users_own_is_refused_unless_satwatch_only_watches(self, trainer):

@@ -242,6 +242,17 @@ def test_a_token_that_the_engine_has_no_number_for_keeps_the_proximal_policy(act
     assert gradient.isfinite().all()
 
 
+@pytest.mark.parametrize("mu", [-91.0, -1000.0, float("-inf")])
+def test_a_log_prob_that_no_engine_means_makes_no_nan(actors, installed, mu):
+    installed()
+    inputs, now = batch(decoupled=True, dtype=torch.float32)
+    inputs["logprobs"][3], inputs["advantages"][3] = mu, 1.0
+    value, gradient = run(actors.grpo_loss_fn, inputs, now, use_decoupled_loss=True)
+    assert value.isfinite()
+    assert gradient.isfinite().all()
+    assert gradient[3] == 0  # far outward: clipped
+
+
 def test_at_sequence_level_the_sequences_ratio_is_clipped_at_the_sequences_bounds(actors, installed):
     client = installed(rule=Rule(eps_low=EPS_LOW, eps_high=EPS_HIGH, level="sequence", quantile=0.5))
     inputs, now = batch()
@@ -515,7 +526,7 @@ def test_a_loss_that_is_never_called_is_said(actors, installed, caplog):
         for _ in range(4):
             optimizer.step()
     (record,) = caplog.records
-    assert record.getMessage().startswith("AReaL: 2 optimizer steps without a call")
+    assert record.getMessage().startswith("satwatch, AReaL: 2 optimizer steps without a call")
 
 
 @pytest.mark.parametrize("config", [Config(), Config(recompute_logprob=True)])

@@ -413,6 +413,35 @@ def test_where_the_engine_said_nothing_of_padding_the_loss_is_no_nan(make):
     assert metrics["satwatch/nan_tokens"] == 0
 
 
+@pytest.mark.parametrize("config", [{}, {"sequence_level_importance_ratios": True, "token_level_loss": False}])
+@pytest.mark.parametrize("mu", [float("nan"), float("-inf"), float("inf"), -1000.0])
+def test_an_absurd_log_prob_of_the_engine_gives_a_finite_loss_and_gradient(make, nemo, mu, config):
+    """As the stock loss does, which weighs no token by it."""
+    loss, client = make(**config)
+    data, now = batch()
+    data["generation_logprobs"][0, 5] = mu
+    for one in (stock_of(nemo, loss), loss):
+        value, gradient, _ = run(one, data, now)
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+    # The sidecar sees what came, not what the loss was spared.
+    assert not client.calls[0].batch.log_ratio[0, 4].abs() < 80
+
+
+def test_a_token_without_a_log_prob_has_the_ratio_that_the_stock_loss_takes(make):
+    data, now = batch()
+    data["generation_logprobs"][0, 5] = float("nan")
+    value, gradient, metrics = run(make()[0], data, now)
+    coupled = data.copy()
+    coupled["generation_logprobs"] = torch.where(
+        data["generation_logprobs"].isnan(), data["prev_logprobs"], data["generation_logprobs"]
+    )
+    right, slope, _ = expected(coupled, now)
+    assert metrics["satwatch/nan_tokens"] == 1
+    assert torch.allclose(value, right, rtol=1e-2, atol=0)
+    assert torch.allclose(gradient[0, 4], slope[0, 4], rtol=1e-7, atol=0)
+
+
 @pytest.mark.parametrize("field", ["generation_logprobs", "prev_logprobs"])
 def test_without_log_probs_nothing_is_sent_and_the_stock_loss_has_its_way(make, hook, caplog, field):
     hook._say_missing.cache_clear()
@@ -424,7 +453,11 @@ def test_without_log_probs_nothing_is_sent_and_the_stock_loss_has_its_way(make, 
             with pytest.raises(KeyError, match=field):  # the stock loss's own: it needs them
                 run(loss, data, now)
     assert client.calls == []
-    assert [record.message.startswith("NeMo-RL: the training data has no") for record in caplog.records] == [True]
+    assert [record.message.startswith("satwatch, NeMo-RL: the training data has no") for record in caplog.records] == [
+        True
+    ]
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).step()
+    assert loss._attachment().heartbeat.calls_last_step == 2  # it was called, whatever it had to compare
 
 
 @pytest.mark.parametrize("outcome", [TimeoutError("late"), ValueError("broken"), "local"])

@@ -305,6 +305,18 @@ def test_a_token_that_the_engine_has_no_number_for_keeps_the_old_policy(attached
     assert handle.metrics()["satwatch/nan_tokens"] == 1
 
 
+@pytest.mark.parametrize("mu", [-91.0, -1000.0, float("-inf")])
+def test_a_log_prob_that_no_engine_means_makes_no_nan(attached, mu):
+    _, loss_fn, _ = attached(settings=CLIPS)
+    arguments = batch(dtype=torch.float32)
+    arguments["rollout_log_probs"][0, 3] = mu
+    arguments["advantages"][0, 3] = 1.0
+    out, gradient = run(loss_fn, arguments)
+    assert out[0].isfinite()
+    assert gradient.isfinite().all()
+    assert gradient[0, 3] == 0  # far outward: clipped
+
+
 def test_a_sequence_with_such_a_token_ends_no_run(attached):
     rule = Rule(eps_low=EPS_LOW, eps_high=EPS_HIGH, level="sequence")
     kind, settings = DROPS[0]
@@ -479,8 +491,9 @@ def test_a_loss_that_is_never_called_is_said(attached, caplog):
     with caplog.at_level(logging.WARNING, logger="satwatch"):
         for _ in range(4):
             optimizer.step()
-    (record,) = caplog.records
-    assert record.getMessage().startswith("OpenRLHF: 2 optimizer steps without a call")
+    # Of this hook: others that live as long as the process may be as silent.
+    (said,) = [message for message in caplog.messages if message.startswith("satwatch, OpenRLHF: ")]
+    assert said.startswith("satwatch, OpenRLHF: 2 optimizer steps without a call")
 
 
 @pytest.mark.parametrize("rollout", [{}, {"rollout_log_probs": None}])

@@ -455,6 +455,20 @@ def test_padding_counts_for_nothing(make):
         assert torch.equal(sent, results[0][2])
 
 
+@pytest.mark.parametrize("level", ["token", "seq"])
+@pytest.mark.parametrize("mu", [float("nan"), float("-inf"), float("inf"), -1000.0])
+def test_an_absurd_log_prob_of_the_engine_gives_a_finite_loss_and_gradient(make, mu, level):
+    """As the stock loss does, which has no use for it."""
+    worker, client = make(importance_sampling=level)
+    data, now = batch()
+    data.batch["infer_logprobs"][0, 5] = mu
+    for value, gradient, _ in (stock_of(worker, data, now), run(worker, data, now)):
+        assert value.isfinite()
+        assert gradient.isfinite().all()
+    # The sidecar sees what came, not what the loss was spared.
+    assert not client.calls[0].batch.log_ratio[0, 5].abs() < 80
+
+
 @pytest.mark.parametrize("absent", [None, torch.zeros(0, 11)])
 def test_without_the_engines_log_probs_nothing_is_sent_and_the_stock_loss_runs(make, caplog, absent):
     worker, client = make(weighs=True)
@@ -471,8 +485,11 @@ def test_without_the_engines_log_probs_nothing_is_sent_and_the_stock_loss_runs(m
     assert {name: metrics[name] for name in stock_metrics} == stock_metrics
     assert client.calls == []
     assert [
-        record.message.startswith("ROLL: the training data has no infer_logprobs") for record in caplog.records
+        record.message.startswith("satwatch, ROLL: the training data has no infer_logprobs")
+        for record in caplog.records
     ] == [True]
+    torch.optim.SGD([torch.nn.Parameter(torch.ones(1))]).step()
+    assert worker._attachment.heartbeat.calls_last_step == 2  # it was called, whatever it had to compare
 
 
 @pytest.mark.parametrize("outcome", [TimeoutError("late"), ValueError("broken"), "local"])

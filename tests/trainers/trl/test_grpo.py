@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import itertools
 import sys
 import types
 
@@ -16,7 +17,7 @@ import tests.trainers.trl.tiny as tiny
 from satwatch.client import FakeClient
 from satwatch.errors import ConfigError
 from satwatch.hooks.settings import CONFIG_VARIABLE
-from satwatch.hooks.trl import SatGRPOTrainer, guarded, logprobs, versions
+from satwatch.hooks.trl import SatGRPOTrainer, guarded, versions
 from satwatch.types import Rule
 
 GUARD = Rule(min_reference=1e-3)
@@ -193,14 +194,23 @@ def test_a_completion_may_have_seen_several_versions():
         assert row[mask].tolist() == expected
 
 
-UNREADABLE = {"too-many": [1] * 9, "too-long": [[1] * 99] * 8, "floats": [0.5] * 8, "dicts": [{"version": 1}] * 8}
+STEPS = itertools.count()
+UNREADABLE = {
+    "too-many": lambda: [1] * 9,
+    "too-long": lambda: [[1] * 99] * 8,
+    "floats": lambda: [0.5 + next(STEPS)] * 8,
+    "dicts": lambda: [{"version": next(STEPS)}] * 8,
+    "endless": lambda: [10**5000] * 8,
+    "nowhere": lambda: torch.zeros(8, device="meta"),
+}
 
 
 @pytest.mark.parametrize("report", UNREADABLE.values(), ids=UNREADABLE)
-def test_versions_that_can_not_be_read_are_unknown_and_it_is_said_once(report, caplog):
-    trainer, fake = trained(rollout_func=Marked(lambda _: report), max_steps=2)
+def test_versions_that_can_not_be_read_are_unknown_and_it_is_counted_and_said_once(report, caplog):
+    trainer, fake = trained(rollout_func=Marked(lambda _: report()), max_steps=2)
     assert [set(call.batch.behavior_versions.values.tolist()) for call in fake.calls] == [{-1}, {-1}]
     assert tiny.logged(trainer, "satwatch/version_coverage") == [0, 0]
+    assert tiny.logged(trainer, "satwatch/hook_faults")[:2] == [1, 2]
     assert len(warnings_of(caplog)) == 1 and "weight_version" in warnings_of(caplog)[0]
 
 
@@ -393,7 +403,7 @@ def test_another_release_of_trl_is_said(monkeypatch, caplog):
     assert len(warnings_of(caplog)) == 1 and "1.17.0" in warnings_of(caplog)[0] and "1.16" in warnings_of(caplog)[0]
 
 
-@pytest.mark.parametrize("module", [satwatch.hooks.trl, logprobs, versions], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [satwatch.hooks.trl, versions], ids=lambda module: module.__name__)
 def test_examples(module):
     result = doctest.testmod(module)
     assert result.attempted > 0 and result.failed == 0

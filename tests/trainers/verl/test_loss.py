@@ -162,6 +162,15 @@ def test_a_watched_loss_of_another_denominator_is_decoupled(installed):
     assert metrics["satwatch/decoupled"].values == [1.0]
 
 
+def test_a_first_microbatch_without_active_tokens_tells_nothing_of_the_denominator(installed):
+    using(enabled=False)
+    empty, batch = Batch(recomputed=True), Batch(recomputed=True)
+    empty.mask = [torch.zeros_like(mask) for mask in empty.mask]
+    empty.run(installed.ppo_loss, actor_config())
+    _, metrics, _ = batch.run(installed.ppo_loss, actor_config())
+    assert metrics["satwatch/decoupled"].values == [1.0]
+
+
 def test_without_the_engines_log_probs_the_loss_is_stock_and_nothing_is_sent(installed, caplog):
     client = using()
     batch = Batch(recomputed=True)
@@ -172,6 +181,17 @@ def test_without_the_engines_log_probs_the_loss_is_stock_and_nothing_is_sent(ins
     assert not client.calls
     assert [record.message.count("calculate_log_probs=true") for record in caplog.records] == [1]
     assert not any("satwatch/" in name for name in runs[0][1])
+
+
+def test_log_probs_that_are_no_tensor_are_none(installed, caplog):
+    client, batch = using(), Batch(recomputed=True)
+    batch.has_behavior = False
+    batch.others = {"rollout_log_probs": [None, [-1.0], [-2.0, -1.0], None]}
+    with caplog.at_level(logging.WARNING, "satwatch"):
+        outcome = batch.run(installed.ppo_loss, actor_config())
+    assert same(outcome, batch.run(installed.ppo_loss, actor_config("vanilla")))
+    assert client.calls == []
+    assert "nothing to compare" in caplog.text
 
 
 def test_a_configuration_that_says_bypass_is_believed(installed):

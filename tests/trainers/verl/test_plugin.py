@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import json
 import logging
 import os
@@ -110,6 +112,16 @@ def test_verls_own_variable_loads_it_too():
     assert found["where"] == {"sat": "satwatch"} | WRAPPED
 
 
+@pytest.mark.parametrize(
+    ("variable", "loaded"), [({}, False), ({"VERL_USE_EXTERNAL_MODULES": "satwatch.hooks.verl"}, True)]
+)
+def test_verls_own_variable_alone_loads_it_where_plugins_are_off(variable, loaded):
+    """An installed satwatch is a plugin: without this policy it is loaded whatever the variable says."""
+    found = look(VERL_USE_EXTERNAL_PLUGINS="none", SATWATCH_RUN="x", **variable)
+    assert found["loaded"] is loaded
+    assert found["where"] == ({"sat": "satwatch"} | WRAPPED if loaded else STOCK)
+
+
 def test_verls_attributes_of_a_method_survive(installed):
     import inspect
 
@@ -168,6 +180,29 @@ class TestWhenImported:
             import late_module
         assert late_module.VALUE == 1
         assert "late_module" in caplog.text and "no_such_loss" in caplog.text
+
+    def test_looking_for_a_module_is_not_importing_it(self, module):
+        seen = []
+        when_imported(module, lambda found: seen.append(found.DOUBLE))
+        assert importlib.util.find_spec(module) is not None
+        when_imported(module, lambda found: seen.append(found.VALUE))
+        assert seen == []
+        importlib.import_module(module)
+        assert seen == [2, 1]
+        importlib.reload(sys.modules[module])
+        assert seen == [2, 1]
+
+    def test_an_import_that_fails_is_waited_for_again(self, module, tmp_path):
+        seen, text = [], (tmp_path / "late_module.py").read_text()
+        (tmp_path / "late_module.py").write_text("raise ImportError('not yet')")
+        when_imported(module, lambda found: seen.append(found.DOUBLE))
+        with pytest.raises(ImportError, match="not yet"):
+            importlib.import_module(module)
+        assert seen == []
+        (tmp_path / "late_module.py").write_text(text)
+        importlib.invalidate_caches()
+        importlib.import_module(module)
+        assert seen == [2]
 
     def test_a_module_that_is_not_there_stays_so(self):
         when_imported("no_such_module_of_verl", lambda found: None)

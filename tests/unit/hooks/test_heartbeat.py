@@ -67,7 +67,7 @@ def test_a_hook_that_is_never_called_is_said_once_at_the_second_step(beat, warne
     optimizer.step()
     assert beat.calls_last_step == 0
     assert warned() == [
-        "trainer: 2 optimizer steps without a call of satwatch's hook: is the loss the one that it is attached to?"
+        "satwatch, trainer: 2 optimizer steps without a call of the hook: is the loss the one that it is attached to?"
     ]
     _steps(optimizer, 300)
     assert len(warned()) == 1
@@ -181,7 +181,7 @@ def test_two_hooks_count_for_themselves(beat, warned):
         assert (other.step, other.calls_last_step) == (4, 2)
         assert warned() == []
         _steps(ours, 4)
-        assert [message.partition(":")[0] for message in warned()] == ["trainer"]
+        assert [message.partition(":")[0] for message in warned()] == ["satwatch, trainer"]
     finally:
         other.close()
 
@@ -234,7 +234,7 @@ def test_a_fault_of_the_count_is_not_the_optimizers(beat, caplog, monkeypatch):
     optimizer = Unhashable([parameter], lr=0.5)
     _steps(optimizer, 3)
     assert parameter.item() == -1.5
-    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["trainer"]
+    assert [record.getMessage().partition(":")[0] for record in caplog.records] == ["satwatch, trainer"]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports

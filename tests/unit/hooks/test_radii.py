@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from satwatch.client.fallback import nominal_bounds
 from satwatch.hooks import ClipRadii
 from satwatch.hooks.radii import lower_radius
 from satwatch.sat import ClipBounds, clip_bounds
+from satwatch.types import Rule
 
 
 def _radii(d, **options):
@@ -159,6 +161,14 @@ def test_per_sequence_of_nothing(shape):
     _, radii = _radii(torch.empty(shape))
     low, high = radii.per_sequence(torch.empty(shape))
     assert low.shape == high.shape == (shape[0], 1)
+
+
+def test_per_sequence_of_one_number_for_every_shape():
+    """What log-probs get that nothing else could be done with."""
+    radii = ClipRadii(lambda: nominal_bounds(torch.tensor(0.0), Rule()))
+    low, high = radii.per_sequence(torch.ones(3, 4))
+    assert low.shape == high.shape == (1, 1)
+    assert [low.item(), high.item()] == [pytest.approx(0.2)] * 2
 
 
 def test_a_compiled_loss_may_look():

@@ -91,6 +91,27 @@ def test_the_hooks_leave_even_if_the_forward_pass_raises(model):
     assert hooks_in(model) == 0
 
 
+@pytest.mark.parametrize("raised", [RuntimeError, KeyboardInterrupt])
+def test_the_hooks_leave_if_there_is_an_interrupt_while_they_are_put_in(model, monkeypatch, raised):
+    def register(hook):
+        raise raised
+
+    capture = RouterCapture(model)
+    monkeypatch.setattr(capture.routers[-1].module, "register_forward_hook", register)
+    with pytest.raises(raised), capture.microbatch():
+        pass
+    assert hooks_in(model) == 0
+
+
+def test_routes_that_can_not_be_compared_are_said_once_whatever_their_shapes(model, caplog):
+    capture = RouterCapture(model)
+    with capture.microbatch():
+        model(IDS)
+    for tokens in range(3):
+        assert capture.compare(torch.zeros(tokens, 2, 2, dtype=torch.int64)) is None
+    assert len(caplog.records) == 1
+
+
 def test_the_hooks_leave_if_the_next_microbatch_begins_early(model):
     capture = RouterCapture(model)
     with capture.microbatch(), capture.microbatch():
@@ -166,7 +187,7 @@ def test_a_second_forward_pass_is_not_recorded_and_said_once(model, caplog):
             model(IDS + 5)
         assert torch.equal(capture.routes().long(), truth(model))
     assert said(caplog) == [
-        "routing: layers.1.mlp.gate: a second forward pass in one microbatch is not recorded",
+        "satwatch, routing: layers.1.mlp.gate: a second forward pass in one microbatch is not recorded",
     ]
 
 
@@ -236,7 +257,7 @@ class TestCompare:
         for _ in range(2):
             assert capture.compare(engine) is None
         (line,) = said(caplog)
-        assert line.startswith("routing: routes could not be compared; the run goes on: ")
+        assert line.startswith("satwatch, routing: routes could not be compared; the run goes on: ")
         assert re.search(message, line)
 
     def test_a_model_that_did_not_run_is_none(self, model, caplog):
@@ -264,8 +285,8 @@ def test_a_compiled_model_is_left_alone_and_said_to_be(compiled_before, caplog):
     compiled(IDS + 3)
     assert torch.equal(capture.routes(), before)
     assert [line for line in said(caplog) if "routing" in line] == [
-        "routing: routes could not be compared; the run goes on: InvalidBatchError: routes: got no router that ran, "
-        "required a forward pass inside microbatch(), of a model not compiled"
+        "satwatch, routing: routes could not be compared; the run goes on: InvalidBatchError: routes: got no router "
+        "that ran, required a forward pass inside microbatch(), of a model not compiled"
     ]
 
 
@@ -304,7 +325,10 @@ class TestUnknownModels:
             for layer in model.layers:
                 layer(torch.randn(5, 8))
         assert capture.compare(torch.zeros(5, 2, 2, dtype=int)) is None
-        assert said(caplog)[0] == "routing: layers.0: no expert ids in what LogitsRouter returns; it is not compared"
+        assert (
+            said(caplog)[0]
+            == "satwatch, routing: layers.0: no expert ids in what LogitsRouter returns; it is not compared"
+        )
         assert len(said(caplog)) == 2
 
     def test_a_linear_gate_under_a_block_of_another_rule_is_not_guessed_at(self):
@@ -328,4 +352,4 @@ class TestUnknownModels:
         monkeypatch.setattr(Router, "experts", broken)
         with RouterCapture(model).microbatch():
             assert model(IDS).shape == (3, 4, 8)
-        assert said(caplog)[0] == "routing: layers.1.mlp.gate: its routes are not read: MemoryError: "
+        assert said(caplog)[0] == "satwatch, routing: layers.1.mlp.gate: its routes are not read: MemoryError: "

@@ -69,7 +69,7 @@ class TestReplay:
         for _ in range(2):
             assert capture.compare(engine).flipped_tokens == 5
         assert said(caplog) == [
-            "routing: routing replay does not work: 5 of 24 (token, layer) pairs differ (layer 3: 5)"
+            "satwatch, routing: routing replay does not work: 5 of 24 (token, layer) pairs differ (layer 3: 5)"
         ]
         assert capture.drain() == {"satwatch/router_replay_flips": 10.0}
         assert capture.drain() == {}

@@ -79,11 +79,33 @@ def test_the_environments_client_has_a_floor_under_q():
     assert client_for(run="r").rule == Rule(min_reference=1e-3)
 
 
-@pytest.mark.parametrize("key", ["eps_low", "eps_high", "rank", "world_size", "scope", "spelled_wrong"])
+@pytest.mark.parametrize("key", ["rank", "world_size", "scope", "spelled_wrong"])
 def test_what_the_file_may_not_set_is_refused(file, key):
     path = file(f'run = "r"\n{key} = 1\n')
     with pytest.raises(ConfigError, match=f"{path}: {key}.*quantile"):
         client_for()
+
+
+@pytest.mark.parametrize("key", ["eps_low", "eps_high"])
+def test_radii_in_the_file_are_refused_as_the_trainers_own(file, key):
+    path = file(f'run = "r"\n{key} = 0.1\n')
+    with pytest.raises(ConfigError, match=f"{path}: {key}: got a radius, required none: the trainer's own is taken"):
+        client_for(eps_low=0.1, eps_high=0.1)
+
+
+@pytest.mark.parametrize(("line", "came"), [('min_reference = "1e-3"', "'1e-3'"), ('enabled = "no"', "'no'")])
+def test_a_wrong_value_in_the_file_is_said_with_the_files_name(file, line, came):
+    path = file(f'run = "r"\n{line}\n')
+    with pytest.raises(ConfigError, match=f"{path}: {line.partition(' ')[0]}: got {came}, required "):
+        client_for()
+
+
+def test_a_wrong_value_of_the_trainers_is_not_the_files(file):
+    path = file('run = "r"\n')
+    with pytest.raises(ConfigError) as raised:
+        client_for(eps_low=2.0)
+    assert str(raised.value).startswith("eps_low: got 2.0")
+    assert str(path) not in str(raised.value)
 
 
 @pytest.mark.parametrize("text", ["run = ", "run"])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
 import torch
 
+from satwatch.hooks import slots
 from satwatch.hooks.slots import lent
 
 
@@ -127,3 +130,42 @@ def test_a_module_and_a_class_may_lend():
     with lent(Loss, eps=0.1):
         assert (Loss.eps, Base.eps) == (0.1, 0.2)
     assert "eps" not in vars(Loss)
+
+
+def _interrupted_at(number, owner, **values):
+    """Lend and put back, with an interrupt before the so-many-th line of the slots' own; return whether it came."""
+    lines = itertools.count()
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != slots.__file__:
+            return None
+        if event == "line" and next(lines) == number:
+            raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with lent(owner, **values):
+            pass
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def test_an_interrupt_between_any_two_lines_leaves_nothing_lent():
+    class Loss:
+        eps = 0.2
+
+        def __init__(self):
+            self.low, self.high = 0.1, 0.3
+
+    for number in itertools.count():
+        loss = Loss()
+        came = _interrupted_at(number, loss, low=1.0, eps=2.0, high=3.0)
+        assert (loss.low, loss.eps, loss.high) == (0.1, 0.2, 0.3), number
+        if not came:
+            break
+    assert number > 20
