@@ -396,6 +396,20 @@ def test_a_loss_that_is_not_sat_is_warned_of(installed, caplog):
     assert [record.message.count("2 optimizer steps without a call") for record in caplog.records] == [1]
 
 
+def test_a_loss_that_has_nothing_to_compare_is_called_all_the_same(installed, caplog):
+    using()
+    batch = Batch(recomputed=True)
+    batch.has_behavior = False
+    parameter = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([parameter], lr=0.1)
+    with caplog.at_level(logging.WARNING, "satwatch"):
+        for _ in range(4):
+            batch.run(installed.ppo_loss, actor_config())
+            parameter.grad = torch.ones(1)
+            optimizer.step()
+    assert ["nothing to compare" in record.message for record in caplog.records] == [True]
+
+
 def test_a_critics_process_is_not_warned_of(installed, caplog):
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=0.1)

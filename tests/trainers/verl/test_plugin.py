@@ -107,11 +107,6 @@ def test_whatever_is_imported_first(distribution, first):
     assert look(first, path=[distribution], SATWATCH_RUN="x")["where"] == {"sat": "satwatch"} | WRAPPED
 
 
-def test_verls_own_variable_loads_it_too():
-    found = look(VERL_USE_EXTERNAL_MODULES="satwatch.hooks.verl", SATWATCH_RUN="x")
-    assert found["where"] == {"sat": "satwatch"} | WRAPPED
-
-
 @pytest.mark.parametrize(
     ("variable", "loaded"), [({}, False), ({"VERL_USE_EXTERNAL_MODULES": "satwatch.hooks.verl"}, True)]
 )
