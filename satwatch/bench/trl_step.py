@@ -30,9 +30,9 @@ from trl import GRPOConfig, GRPOTrainer
 from satwatch.bench.hook import DEADLINE, unanswered
 from satwatch.bench.timing import Timing
 from satwatch.client import BoundsClient, FakeClient, connect
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.settings import MIN_REFERENCE
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.settings import MIN_REFERENCE
 from satwatch.hooks.trl import SatGRPOTrainer
 from satwatch.types import Rule
 

@@ -4,8 +4,8 @@ A hook puts per-token radii where the trainer's own loss has its scalar epsilons
 again. It copies no loss, and a module is imported only by those who use its trainer.
 """
 
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.settings import use
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.settings import use
 
 __all__ = ["Attachment", "ClipRadii", "use"]

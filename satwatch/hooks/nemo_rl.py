@@ -24,12 +24,12 @@ from nemo_rl.algorithms.loss import ClippedPGLossFn, SequencePackingLossWrapper
 
 from satwatch.client import BoundsClient
 from satwatch.errors import ConfigError, required
-from satwatch.hooks.denominator import denominator
-from satwatch.hooks.metrics import PREFIX
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.ranks import at_rank, place
-from satwatch.hooks.slots import lent
-from satwatch.hooks.summed import COUNTS, SHARES, SummedAttachment
+from satwatch.hooks.core.denominator import denominator
+from satwatch.hooks.core.metrics import PREFIX
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.ranks import at_rank, place
+from satwatch.hooks.core.slots import lent
+from satwatch.hooks.core.summed import COUNTS, SHARES, SummedAttachment
 
 logger = logging.getLogger("satwatch")
 

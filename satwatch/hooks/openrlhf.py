@@ -18,13 +18,13 @@ import torch
 from satwatch.client import BoundsClient
 from satwatch.client.batch import BatchContext
 from satwatch.errors import ConfigError, required
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.denominator import denominator
-from satwatch.hooks.heartbeat import Heartbeat
-from satwatch.hooks.notices import Notices
-from satwatch.hooks.ranks import at_rank
-from satwatch.hooks.settings import distributed_rank
-from satwatch.hooks.slots import lent
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.denominator import denominator
+from satwatch.hooks.core.heartbeat import Heartbeat
+from satwatch.hooks.core.notices import Notices
+from satwatch.hooks.core.ranks import at_rank
+from satwatch.hooks.core.settings import distributed_rank
+from satwatch.hooks.core.slots import lent
 
 # OpenRLHF ships no types: its ActorPPOTrainer and its PolicyLoss.
 Trainer: TypeAlias = Any

@@ -25,10 +25,10 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 from satwatch.client import BoundsClient, connect
 from satwatch.client.settings import ADDRESS_VARIABLE, RUN_VARIABLE
 from satwatch.errors import ConfigError, required
-from satwatch.hooks.attachment import Attachment, subtract
-from satwatch.hooks.eager import not_compiled
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.settings import CONFIG_VARIABLE, FILE_KEYS, MIN_REFERENCE, distributed_rank, process_client
+from satwatch.hooks.core.attachment import Attachment, subtract
+from satwatch.hooks.core.eager import not_compiled
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.settings import CONFIG_VARIABLE, FILE_KEYS, MIN_REFERENCE, distributed_rank, process_client
 from satwatch.sat import quantile_reference
 from satwatch.sat.interval import contract
 from satwatch.types import RULE_FIELDS

@@ -21,10 +21,10 @@ from roll.pipeline.rlvr.actor_worker import ActorWorker
 from roll.utils.train_infer_corrections import compute_train_infer_correction
 
 from satwatch.errors import ConfigError, required
-from satwatch.hooks.denominator import denominator
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.slots import lent
-from satwatch.hooks.summed import SummedAttachment
+from satwatch.hooks.core.denominator import denominator
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.slots import lent
+from satwatch.hooks.core.summed import SummedAttachment
 
 logger = logging.getLogger("satwatch")
 

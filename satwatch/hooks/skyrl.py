@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
 
-from satwatch.hooks import ranks
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
-from satwatch.hooks.notices import Notices
+from satwatch.hooks.core import ranks
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
+from satwatch.hooks.core.notices import Notices
 from satwatch.types import Level
 
 if TYPE_CHECKING:

@@ -23,12 +23,12 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from satwatch.errors import ConfigError, required
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.denominator import denominator
-from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX
-from satwatch.hooks.notices import Notices
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.slots import lent
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.denominator import denominator
+from satwatch.hooks.core.metrics import ALWAYS_RETURNED, PREFIX
+from satwatch.hooks.core.notices import Notices
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.slots import lent
 from satwatch.types import Level
 
 Batch: TypeAlias = Mapping[str, Any]

@@ -13,10 +13,10 @@ import torch
 
 from satwatch.client import BoundsClient
 from satwatch.client.batch import BatchContext
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.eager import not_compiled
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.settings import process_client
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.eager import not_compiled
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.settings import process_client
 
 _attachments: weakref.WeakKeyDictionary[BoundsClient, Attachment] = weakref.WeakKeyDictionary()
 _from_environment: list[Attachment] = []

@@ -17,7 +17,7 @@ from accelerate.utils import broadcast_object_list
 from trl.experimental.async_grpo import AsyncGRPOTrainer, async_grpo_trainer
 
 from satwatch.client import BoundsClient
-from satwatch.hooks.slots import lent
+from satwatch.hooks.core.slots import lent
 from satwatch.hooks.trl.guarded import GuardedTrainer
 from satwatch.hooks.trl.versions import UNKNOWN
 

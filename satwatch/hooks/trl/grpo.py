@@ -15,7 +15,7 @@ from trl import GRPOTrainer
 
 from satwatch.client import BoundsClient
 from satwatch.errors import ConfigError, InvalidBatchError, required
-from satwatch.hooks.denominator import denominator
+from satwatch.hooks.core.denominator import denominator
 from satwatch.hooks.trl.guarded import GuardedTrainer
 from satwatch.hooks.trl.logprobs import behavior_logprob, reference_logprob
 from satwatch.hooks.trl.versions import UNKNOWN, read_reported

@@ -11,9 +11,9 @@ import torch
 
 from satwatch.client import BoundsClient
 from satwatch.errors import SatwatchError
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.notices import Notices
-from satwatch.hooks.radii import ClipRadii
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.notices import Notices
+from satwatch.hooks.core.radii import ClipRadii
 
 # The hook overrides methods that are TRL's own affair.
 TESTED: Final = "1.16"

@@ -18,7 +18,7 @@ import os
 from typing import Any, Final
 
 from satwatch.client.settings import RUN_VARIABLE
-from satwatch.hooks.settings import CONFIG_VARIABLE
+from satwatch.hooks.core.settings import CONFIG_VARIABLE
 from satwatch.hooks.verl.loss import bypassed, listen, sat
 from satwatch.hooks.verl.microbatch import following, remembered, trajectory_versions
 from satwatch.hooks.verl.when_imported import when_imported

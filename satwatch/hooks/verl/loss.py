@@ -13,12 +13,12 @@ from typing import Any, Final, TypeAlias
 import torch
 
 from satwatch.client.batch import BatchContext
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.heartbeat import Heartbeat
-from satwatch.hooks.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
-from satwatch.hooks.notices import Notices
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.slots import lent
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.heartbeat import Heartbeat
+from satwatch.hooks.core.metrics import ALWAYS_RETURNED, PREFIX, TOKEN_COUNTS
+from satwatch.hooks.core.notices import Notices
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.slots import lent
 from satwatch.hooks.verl.microbatch import Loss, has_versions, place, policy_version, seen, versions_of_tokens
 from satwatch.types import Level
 

@@ -18,7 +18,7 @@ import torch
 
 from satwatch.client.versions import UNKNOWN, read_version
 from satwatch.errors import InvalidBatchError
-from satwatch.hooks.ranks import megatron_place
+from satwatch.hooks.core.ranks import megatron_place
 
 Loss: TypeAlias = Callable[..., tuple[torch.Tensor, dict[str, Any]]]
 Span: TypeAlias = tuple[int | None, int | None]

@@ -586,7 +586,7 @@ class SlimeFamilyContract:
             opened.update(settings)
             return client
 
-        monkeypatch.setattr("satwatch.hooks.settings.connect", connect)
+        monkeypatch.setattr("satwatch.hooks.core.settings.connect", connect)
         monkeypatch.setenv(RUN_VARIABLE, "a-run")
         use(None)
         batch, args = make_batch(trainer), arguments(advantage_estimator=estimator)

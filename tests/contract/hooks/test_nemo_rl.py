@@ -602,7 +602,7 @@ def test_a_run_without_a_name_is_refused_at_the_first_call_and_not_before(hook, 
 
 def test_every_copy_that_ray_hands_a_worker_asks_through_the_same_attachment(hook, nemo, make, monkeypatch):
     _, client = make()
-    monkeypatch.setattr("satwatch.hooks.settings._process_client", [client])
+    monkeypatch.setattr("satwatch.hooks.core.settings._process_client", [client])
     config = nemo.ClippedPGLossConfig(ratio_clip_min=EPS_LOW, ratio_clip_max=EPS_HIGH, reference_policy_kl_penalty=0.0)
     loss = hook.SatClippedPGLoss(config)
     attachments = set()
@@ -619,7 +619,7 @@ def test_a_client_travels_as_a_configuration_and_gets_its_workers_rank(hook, nem
     client = satwatch.connect("127.0.0.1:9", run="a-run", eps_low=EPS_LOW, eps_high=EPS_HIGH)
     config = nemo.ClippedPGLossConfig(ratio_clip_min=EPS_LOW, ratio_clip_max=EPS_HIGH, reference_policy_kl_penalty=0.0)
     loss = pickle.loads(pickle.dumps(hook.SatClippedPGLoss(config, satwatch=client, peers=2)))
-    monkeypatch.setattr("satwatch.hooks.ranks.distributed_rank", lambda: (6, 8))
+    monkeypatch.setattr("satwatch.hooks.core.ranks.distributed_rank", lambda: (6, 8))
     own = loss._attachment().client
     assert own is not client
     assert "run='a-run', rank=3, world_size=4" in repr(own)
@@ -628,7 +628,7 @@ def test_a_client_travels_as_a_configuration_and_gets_its_workers_rank(hook, nem
 
 @pytest.mark.parametrize(("rank", "peers", "sends"), [(4, 2, True), (5, 2, False), (5, 1, True)])
 def test_ranks_that_hold_another_ones_tokens_bound_them_and_send_nothing(make, monkeypatch, rank, peers, sends):
-    monkeypatch.setattr("satwatch.hooks.ranks.distributed_rank", lambda: (rank, 8))
+    monkeypatch.setattr("satwatch.hooks.core.ranks.distributed_rank", lambda: (rank, 8))
     loss, client = make(peers=peers)
     data, now = batch()
     value, _, _ = run(loss, data, now)

@@ -345,7 +345,7 @@ def test_with_ulysses_one_rank_of_a_sequence_parallel_group_sends(monkeypatch, r
     ulysses = ModuleType(ULYSSES)
     ulysses.get_ulysses_sequence_parallel_world_size = lambda: 2
     monkeypatch.setitem(sys.modules, ULYSSES, ulysses)
-    monkeypatch.setattr("satwatch.hooks.ranks.distributed_rank", lambda: (rank, 4))
+    monkeypatch.setattr("satwatch.hooks.core.ranks.distributed_rank", lambda: (rank, 4))
     assert hook.place() == place
 
 

@@ -16,8 +16,8 @@ from areal.api.cli_args import RejectionSamplingConfig
 from areal.trainer.ppo import actor as actors
 
 from satwatch.client import FakeClient, connect
-from satwatch.hooks import notices
 from satwatch.hooks.areal import install, place
+from satwatch.hooks.core import notices
 from satwatch.types import Rule
 from tests.trainers.areal.actor import PROMPT, VERSION, make_actor, trajectories, update, weights
 

@@ -16,7 +16,7 @@ import satwatch.hooks.trl
 import tests.trainers.trl.tiny as tiny
 from satwatch.client import FakeClient
 from satwatch.errors import ConfigError
-from satwatch.hooks.settings import CONFIG_VARIABLE
+from satwatch.hooks.core.settings import CONFIG_VARIABLE
 from satwatch.hooks.trl import SatGRPOTrainer, guarded, versions
 from satwatch.types import Rule
 

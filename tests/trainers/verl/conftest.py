@@ -8,7 +8,7 @@ import pytest
 
 import satwatch.hooks.verl as hook
 from satwatch.hooks import use
-from satwatch.hooks.notices import Notices
+from satwatch.hooks.core.notices import Notices
 from satwatch.hooks.verl import loss as hook_loss
 from satwatch.hooks.verl import microbatch as hook_microbatch
 

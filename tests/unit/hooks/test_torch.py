@@ -10,8 +10,9 @@ import torch
 
 from satwatch.client import FakeClient
 from satwatch.errors import ConfigError
-from satwatch.hooks import settings, use
 from satwatch.hooks import torch as hook
+from satwatch.hooks import use
+from satwatch.hooks.core import settings
 from satwatch.sat import clip_bounds, surrogate
 from satwatch.types import Rule
 

@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from satwatch.client import FakeClient
-from satwatch.hooks import settings, use
 from satwatch.hooks import torch as hook
+from satwatch.hooks import use
+from satwatch.hooks.core import settings
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs/hooks/torch.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)

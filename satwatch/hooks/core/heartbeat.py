@@ -16,7 +16,7 @@ from typing import Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from satwatch.hooks.eager import not_compiled
+from satwatch.hooks.core.eager import not_compiled
 
 logger = logging.getLogger("satwatch")
 

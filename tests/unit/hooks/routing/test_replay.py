@@ -12,7 +12,7 @@ from satwatch.client import FakeClient
 from satwatch.hooks import Attachment
 from satwatch.hooks.routing import ReplayFinding, RouterCapture, verify_replay
 from satwatch.types import LayerRouting, Routing
-from tests.unit.hooks.moe import Moe, TopKRouter
+from tests.unit.hooks.routing.moe import Moe, TopKRouter
 
 IDS = torch.arange(12).reshape(3, 4)
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from satwatch.hooks.attachment import Attachment
-from satwatch.hooks.metrics import PREFIX
+from satwatch.hooks.core.attachment import Attachment
+from satwatch.hooks.core.metrics import PREFIX
 
 # Means and shares over tokens: what they add up to is divided by the step's tokens.
 SHARES: Final = (

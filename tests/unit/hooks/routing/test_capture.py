@@ -16,7 +16,7 @@ from torch import nn
 from satwatch.errors import ConfigError, InvalidBatchError
 from satwatch.hooks.routing import Router, RouterCapture, find_routers
 from satwatch.types import LayerRouting, Routing
-from tests.unit.hooks.moe import Block5, Moe, Qwen3MoeSparseMoeBlock, TopKRouter
+from tests.unit.hooks.routing.moe import Block5, Moe, Qwen3MoeSparseMoeBlock, TopKRouter
 
 IDS = torch.arange(12).reshape(3, 4)
 

@@ -12,11 +12,12 @@ import pytest
 import torch
 
 from satwatch.client import FakeClient
-from satwatch.hooks import settings, use
 from satwatch.hooks import torch as hook
-from tests.unit.hooks.moe import Moe
+from satwatch.hooks import use
+from satwatch.hooks.core import settings
+from tests.unit.hooks.routing.moe import Moe
 
-TEXT = (Path(__file__).resolve().parents[3] / "docs/hooks/routing.md").read_text()
+TEXT = (Path(__file__).resolve().parents[4] / "docs/hooks/routing.md").read_text()
 EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 
 

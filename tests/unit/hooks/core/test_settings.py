@@ -7,8 +7,9 @@ import torch
 
 from satwatch.client import Client, FakeClient, connect
 from satwatch.errors import ConfigError
-from satwatch.hooks import settings, use
-from satwatch.hooks.settings import client_for, distributed_rank, process_client
+from satwatch.hooks import use
+from satwatch.hooks.core import settings
+from satwatch.hooks.core.settings import client_for, distributed_rank, process_client
 from satwatch.types import Rule
 
 

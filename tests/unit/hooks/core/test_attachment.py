@@ -21,9 +21,10 @@ import torch
 
 from satwatch.client import FakeClient, connect
 from satwatch.errors import ConfigError, DeadlineError, InvalidBatchError
-from satwatch.hooks import Attachment, heartbeat, settings, use
-from satwatch.hooks.attachment import subtract
-from satwatch.hooks.summed import SummedAttachment
+from satwatch.hooks import Attachment, use
+from satwatch.hooks.core import heartbeat, settings
+from satwatch.hooks.core.attachment import subtract
+from satwatch.hooks.core.summed import SummedAttachment
 from satwatch.sat import clip_bounds
 from satwatch.types import Rule
 
@@ -492,7 +493,7 @@ def test_bounds_that_cannot_even_be_computed_here_are_ppos(monkeypatch):
     def fail(*given):
         raise MemoryError
 
-    monkeypatch.setattr("satwatch.hooks.attachment.local_bounds", fail)
+    monkeypatch.setattr("satwatch.hooks.core.attachment.local_bounds", fail)
     assert _nominal(Attachment("test", FakeClient([RuntimeError("broken")])).ask(logprob, mu))
     assert _nominal(Attachment("test", FakeClient(), sends=False).ask(logprob, mu))
 

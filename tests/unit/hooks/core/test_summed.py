@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from satwatch.client import FakeClient
-from satwatch.hooks.summed import SummedAttachment
+from satwatch.hooks.core.summed import SummedAttachment
 
 
 def _total(attachment, batches, tokens):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from satwatch.hooks.eager import not_compiled
+from satwatch.hooks.core.eager import not_compiled
 from satwatch.sat import ClipBounds
 
 

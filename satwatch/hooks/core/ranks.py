@@ -6,7 +6,7 @@ import sys
 from dataclasses import replace
 
 from satwatch.client import BoundsClient, Client
-from satwatch.hooks.settings import distributed_rank
+from satwatch.hooks.core.settings import distributed_rank
 
 
 def megatron_place() -> tuple[int, int, bool] | None:

@@ -10,7 +10,7 @@ import torch
 
 from satwatch.client.fallback import nominal_bounds
 from satwatch.hooks import ClipRadii
-from satwatch.hooks.radii import lower_radius
+from satwatch.hooks.core.radii import lower_radius
 from satwatch.sat import ClipBounds, clip_bounds
 from satwatch.types import Rule
 

@@ -15,11 +15,11 @@ from satwatch.client.batch import BatchContext, BatchFields, read_microbatch
 from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.tensors import Floats, read_tensor
 from satwatch.errors import ConfigError, InvalidBatchError, SatwatchError, required
-from satwatch.hooks.eager import not_compiled
-from satwatch.hooks.heartbeat import Heartbeat
-from satwatch.hooks.metrics import PREFIX, MicrobatchMetrics
-from satwatch.hooks.radii import ClipRadii
-from satwatch.hooks.settings import client_for
+from satwatch.hooks.core.eager import not_compiled
+from satwatch.hooks.core.heartbeat import Heartbeat
+from satwatch.hooks.core.metrics import PREFIX, MicrobatchMetrics
+from satwatch.hooks.core.radii import ClipRadii
+from satwatch.hooks.core.settings import client_for
 from satwatch.sat import ClipBounds
 from satwatch.types import Rule
 
@@ -60,7 +60,7 @@ class Attachment:
 
         Args:
             trainer: its name, for the log.
-            client: what to ask; None: the process's, else one from the environment (:mod:`satwatch.hooks.settings`).
+            client: what to ask; None: the process's, else the environment's (:mod:`satwatch.hooks.core.settings`).
             eps_low: the trainer's own lower clip radius; None: whatever the client has.
             eps_high: the trainer's own upper clip radius; None: whatever the client has.
             level: what the trainer's ratio is taken over; None: either.

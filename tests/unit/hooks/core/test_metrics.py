@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from satwatch.client.batch import read_microbatch
-from satwatch.hooks.metrics import MicrobatchMetrics
+from satwatch.hooks.core.metrics import MicrobatchMetrics
 from satwatch.sat import clip_bounds
 from satwatch.types import Rule
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from satwatch.hooks import slots
-from satwatch.hooks.slots import lent
+from satwatch.hooks.core import slots
+from satwatch.hooks.core.slots import lent
 
 
 def test_values_are_there_meanwhile_and_put_back():

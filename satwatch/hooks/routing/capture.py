@@ -1,8 +1,4 @@
-"""MoE routing of a PyTorch model: the experts that its layers really chose, against those that the engine reports.
-
-Reads what the routers return in the model's own forward pass, and changes nothing. Counts go to the sidecar, never
-routes. A token's log-prob is decided by the route of the position before it.
-"""
+"""Capture: what the routers of a model return in its own forward pass, microbatch by microbatch, on the device."""
 
 from __future__ import annotations
 
@@ -16,15 +12,13 @@ import torch
 from torch import nn
 
 from satwatch.errors import InvalidBatchError, required
-from satwatch.hooks.eager import not_compiled
-from satwatch.hooks.metrics import PREFIX
-from satwatch.hooks.replay import ReplayFinding, verify_replay
-from satwatch.hooks.routers import Router, find_routers
+from satwatch.hooks.core.eager import not_compiled
+from satwatch.hooks.core.metrics import PREFIX
+from satwatch.hooks.routing.replay import ReplayFinding, verify_replay
+from satwatch.hooks.routing.routers import Router, find_routers
 from satwatch.sat import align_routes, compare_routes
 from satwatch.sat.routes import MISSING, Array
 from satwatch.types import Routing
-
-__all__ = ["ReplayFinding", "Router", "RouterCapture", "find_routers", "verify_replay"]
 
 logger = logging.getLogger("satwatch")
 

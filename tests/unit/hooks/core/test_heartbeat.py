@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch.optim.optimizer import _global_optimizer_post_hooks
 
-from satwatch.hooks import heartbeat as module
-from satwatch.hooks.heartbeat import Heartbeat
+from satwatch.hooks.core import heartbeat as module
+from satwatch.hooks.core.heartbeat import Heartbeat
 
 
 def _optimizer(kind=torch.optim.SGD):

@@ -1,0 +1,1 @@
+"""What every hook is made of: it asks early, lends radii, counts, and never gets in the way."""
