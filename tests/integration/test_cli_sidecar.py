@@ -201,7 +201,7 @@ def test_bench_runs_and_says_what_it_measured():
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if not line.startswith("measuring: ")] == []
     results = json.loads(done.stdout)
-    assert results.keys() == {"machine", "selection", "in_process", "round_trip", "fail_open"}
+    assert results.keys() == {"machine", "selection", "in_process", "round_trip", "fail_open", "hook", "trl"}
     assert {row["method"]: row["exact"] for row in results["selection"]} == {
         "satwatch": True,
         "np.partition": True,
@@ -217,6 +217,11 @@ def test_bench_runs_and_says_what_it_measured():
         assert trip["upload_ratio"] == pytest.approx(medians["sidecar"] / (medians["upload"] + medians["local"]))
     assert results["machine"]["torch_threads"] == 1
     assert results["fail_open"]["call"]["repeats"] > 0
+    assert results["hook"]["equal"]
+    if isinstance(results["trl"], str):
+        assert "make trainers" in results["trl"]
+    else:
+        assert results["trl"]["stock"]["repeats"] == results["trl"]["hooked"]["repeats"] > 0
 
 
 def test_an_interrupt_ends_a_command_quietly():
