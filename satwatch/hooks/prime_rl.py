@@ -17,6 +17,8 @@ import copy
 import importlib
 import math
 import os
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -66,7 +68,7 @@ class StepwiseLoss:
         self._answer: ClipRadii | None = None
         self._is_reported = True
         # Before the attachment's own, which then counts a step's batches in their own step.
-        register_optimizer_step_post_hook(self._stepped)
+        _listen(weakref.WeakMethod(self._stepped))
         rank, ranks = distributed_rank()
         size = int(settings.get("context_parallel", 1))
         self.attachment = Attachment(
@@ -134,6 +136,17 @@ class StepwiseLoss:
         self._waiting, self._tokens = [], 0
         self._answer = self.attachment.ask(logprobs, behavior, mask=masks, advantage=advantages, step=self._step)
         self._is_reported = False
+
+
+def _listen(stepped: weakref.WeakMethod[Callable[..., None]]) -> None:
+    """Call a loss when an optimizer has stepped, for as long as there is the loss."""
+
+    def tell(*arguments: object) -> None:
+        listener = stepped()
+        if listener is not None:
+            listener(*arguments)
+
+    register_optimizer_step_post_hook(tell)
 
 
 def _threshold(like: torch.Tensor, own: float, is_outside: torch.Tensor) -> torch.Tensor:

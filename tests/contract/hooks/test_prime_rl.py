@@ -7,6 +7,7 @@ with flat tensors and a mask of booleans, and returns a sum over the tokens and 
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import re
@@ -519,3 +520,12 @@ def test_the_pages_table_is_one_that_the_hook_takes(attach):
     assert len(client.calls) == 1
     for key in (*hook.STOCK_KEYS, *hook.TABLE_KEYS, *(key for key in hook.FILE_KEYS if key != "level")):
         assert f"`{key}`" in page
+
+
+def test_a_loss_that_is_gone_hears_of_no_step(attach):
+    client = attach()
+    run(sequence(1))
+    hook._loss.clear()
+    gc.collect()
+    optimizer_step()
+    assert client.calls == []
