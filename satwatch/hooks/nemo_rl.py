@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import copy
 import functools
-import logging
 import uuid
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
@@ -26,12 +25,17 @@ from satwatch.client import BoundsClient
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.core.denominator import denominator
 from satwatch.hooks.core.metrics import PREFIX
+from satwatch.hooks.core.notices import Notices
 from satwatch.hooks.core.radii import ClipRadii
 from satwatch.hooks.core.ranks import at_rank, place
 from satwatch.hooks.core.slots import lent
 from satwatch.hooks.core.summed import COUNTS, SHARES, SummedAttachment
 
-logger = logging.getLogger("satwatch")
+_NO_BEHAVIOR: Final = (
+    "the training data has no generation_logprobs or no prev_logprobs, so there is nothing to compare: nothing is sent "
+    "and the stock loss runs. The generation backend has to return log-probs."
+)
+_notices = Notices("NeMo-RL")
 
 Data: TypeAlias = MutableMapping[str, Any]
 Loss: TypeAlias = tuple[torch.Tensor, dict[str, Any]]
@@ -113,7 +117,7 @@ class SatClippedPGLoss(ClippedPGLossFn):  # type: ignore[misc]  # NeMo-RL ships 
             logprob = None if old is None else old[:, 1:]
         if behavior is None or logprob is None:
             attachment.heartbeat.call()
-            _say_missing()
+            _notices.give(_NO_BEHAVIOR)
             return None
         return attachment.ask(
             logprob,
@@ -197,14 +201,6 @@ def _behavior_as_old(data: Data, logprob: torch.Tensor) -> torch.Tensor:
     """Return mu in the place of pi_old, (B, T); the first column is of no token."""
     mu, old, mask = data["generation_logprobs"], data["prev_logprobs"], _mask(data)
     return torch.cat([old[:, :1], denominator(logprob, mu[:, 1:], old[:, 1:], mask[:, 1:])], 1)
-
-
-@functools.cache
-def _say_missing() -> None:
-    logger.warning(
-        "satwatch, NeMo-RL: the training data has no generation_logprobs or no prev_logprobs, so there is nothing "
-        "to compare: nothing is sent and the stock loss runs. The generation backend has to return log-probs."
-    )
 
 
 @functools.cache  # once a process

@@ -12,8 +12,7 @@ decoupled.
 from __future__ import annotations
 
 import copy
-import logging
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from roll.pipeline.agentic.agentic_actor_worker import ActorWorker as AgenticActorWorker
@@ -22,11 +21,15 @@ from roll.utils.train_infer_corrections import compute_train_infer_correction
 
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.core.denominator import denominator
+from satwatch.hooks.core.notices import Notices
 from satwatch.hooks.core.radii import ClipRadii
 from satwatch.hooks.core.slots import lent
 from satwatch.hooks.core.summed import SummedAttachment
 
-logger = logging.getLogger("satwatch")
+_NO_BEHAVIOR: Final = (
+    "the training data has no infer_logprobs, so there is nothing to compare: nothing is sent and the stock loss runs. "
+    "actor_infer.generating_args.logprobs: 1 has the engine return them."
+)
 
 Data: TypeAlias = Any  # ROLL's DataProto: tensors in .batch, settings of the step in .meta_info
 
@@ -42,12 +45,12 @@ class SatLoss:
     rank_info: Any
     _attachment: SummedAttachment | None = None
     _seen: LossConfig | None = None
-    _said_missing = False
+    _notices: Notices
 
     def loss_func(self, data: Data, output_tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
         """Return the stock loss at SAT's bounds, and its metrics."""
         if self._attachment is None:
-            self._attachment = self._attach()
+            self._attachment, self._notices = self._attach(), Notices("ROLL")
         self._seen = seen = LossConfig(self.pipeline_config)
         config = seen if self._attachment.guards else self.pipeline_config
         try:
@@ -69,7 +72,7 @@ class SatLoss:
         behavior = data.batch.get("infer_logprobs", None)
         if behavior is None or len(behavior) == 0:
             attachment.heartbeat.call()
-            self._say_missing()
+            self._notices.give(_NO_BEHAVIOR)
             return old
         mask = _mask(data)
         is_coupled = attachment.guards and not seen.drops_tokens
@@ -109,15 +112,6 @@ class SatLoss:
             needed = f"False, {only_watch}: with it the loss sees one sequence at a time, which has no tail"
             raise ConfigError(required("actor_train.use_sequence_packing", "True, at sequence level", needed))
         return attachment
-
-    def _say_missing(self) -> None:
-        if not self._said_missing:
-            self._said_missing = True
-            logger.warning(
-                "satwatch, ROLL: the training data has no infer_logprobs, so there is nothing to compare: "
-                "nothing is sent and the stock loss runs. "
-                "actor_infer.generating_args.logprobs: 1 has the engine return them."
-            )
 
 
 class SatActorWorker(SatLoss, ActorWorker):  # type: ignore[misc]  # ROLL ships no types

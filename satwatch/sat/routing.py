@@ -28,6 +28,16 @@ def merge_routing(a: Routing, b: Routing) -> Routing:
     )
 
 
+def merge_known(kept: Routing | None, newer: Routing | None) -> Routing | None:
+    """Return the counts of both, where there are any; two numbers of experts have no sum: the newer stands alone."""
+    if kept is None or newer is None:
+        return newer or kept
+    try:
+        return merge_routing(kept, newer)
+    except InvalidBatchError:
+        return newer
+
+
 def _merge_layer(a: LayerRouting, b: LayerRouting) -> LayerRouting:
     if a.top_k != b.top_k:
         raise InvalidBatchError(

@@ -11,18 +11,17 @@ from functools import cached_property
 
 import torch
 
-from satwatch.errors import InvalidBatchError
 from satwatch.sat import (
     BatchSummary,
     Scores,
     VersionLag,
     layer_flip_rates,
-    merge_routing,
     routing_diagnostics,
     summarize,
     unpack,
     version_lag,
 )
+from satwatch.sat.routing import merge_known
 from satwatch.types import BoundsRequest, Routing, TokenBatch, VersionRun
 
 
@@ -97,7 +96,7 @@ class Step:
         """Merge one more batch."""
         self.summary = self.summary.merge(account.summary)
         self.lag = self.lag.merge(account.lag)
-        self.routing = _merge(self.routing, account.request.routing)
+        self.routing = merge_known(self.routing, account.request.routing)
 
     def diagnostics(self) -> dict[str, float]:
         """Return what the step's sums say, by name."""
@@ -115,15 +114,6 @@ class Step:
             **{name: value for name, value in known.items() if value is not None},
             **({} if self.routing is None else routing_diagnostics(self.routing)),
         }
-
-
-def _merge(routing: Routing | None, newer: Routing | None) -> Routing | None:
-    if routing is None or newer is None:
-        return newer or routing
-    try:
-        return merge_routing(routing, newer)
-    except InvalidBatchError:  # two numbers of experts for one layer have no sum: the newer stands alone
-        return newer
 
 
 def _mean(tokens_by_lag: Mapping[int, int]) -> float | None:

@@ -12,8 +12,8 @@ import torch
 
 from satwatch.client import Microbatch
 from satwatch.client.versions import BehaviorVersions
-from satwatch.errors import InvalidBatchError
-from satwatch.sat import ClipBounds, merge_routing, routing_diagnostics
+from satwatch.sat import ClipBounds, routing_diagnostics
+from satwatch.sat.routing import merge_known
 from satwatch.types import Routing
 
 PREFIX: Final = "satwatch/"
@@ -58,7 +58,7 @@ class MicrobatchMetrics:
         if batch.behavior_versions is not None:
             sums, oldest = _lag_sums(batch, batch.behavior_versions)
             self._lag, self._oldest = _plus(self._lag, sums), _larger(self._oldest, oldest)
-        self._routing = _together(self._routing, batch.routing)
+        self._routing = merge_known(self._routing, batch.routing)
 
     def add_bounds(self, batch: Microbatch, bounds: ClipBounds) -> None:
         """Count a microbatch's interval, when it has arrived."""
@@ -140,15 +140,6 @@ def _plus(kept: torch.Tensor | None, sums: torch.Tensor) -> torch.Tensor:
 def _larger(kept: torch.Tensor | None, largest: torch.Tensor) -> torch.Tensor:
     # fmax leaves out NaN: what a microbatch does not have takes nothing from what another has.
     return largest if kept is None else torch.fmax(kept, largest.to(kept.device))
-
-
-def _together(kept: Routing | None, newer: Routing | None) -> Routing | None:
-    if kept is None or newer is None:
-        return newer or kept
-    try:
-        return merge_routing(kept, newer)
-    except InvalidBatchError:  # two numbers of experts for one layer have no sum: the newer stands alone
-        return newer
 
 
 def _read_tokens(tokens: float, finite: float, nan: float, d: float, magnitude: float) -> dict[str, float]:

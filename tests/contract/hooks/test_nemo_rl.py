@@ -18,6 +18,7 @@ import torch
 import satwatch
 from satwatch.client import FakeClient
 from satwatch.errors import ConfigError
+from satwatch.hooks.core.notices import Notices
 from satwatch.sat import clip_bounds
 from satwatch.types import Rule
 
@@ -443,8 +444,8 @@ def test_a_token_without_a_log_prob_has_the_ratio_that_the_stock_loss_takes(make
 
 
 @pytest.mark.parametrize("field", ["generation_logprobs", "prev_logprobs"])
-def test_without_log_probs_nothing_is_sent_and_the_stock_loss_has_its_way(make, hook, caplog, field):
-    hook._say_missing.cache_clear()
+def test_without_log_probs_nothing_is_sent_and_the_stock_loss_has_its_way(make, hook, caplog, monkeypatch, field):
+    monkeypatch.setattr(hook, "_notices", Notices("NeMo-RL"))
     loss, client = make()
     data, now = batch()
     del data[field]
