@@ -1,93 +1,19 @@
-"""The values that cross a boundary: frozen, validated when made, made of the standard library only.
-
-Everything here refuses what it can't mean, with an error that names the field. Nothing here computes.
-"""
+"""A microbatch: its tokens, its routing agreement, and where it belongs."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
-from numbers import Real
-from typing import Final, Literal, TypeAlias, get_args
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
 
-from satwatch.errors import ConfigError, InvalidBatchError, required
+from satwatch.errors import InvalidBatchError, required
 
-Level: TypeAlias = Literal["token", "sequence"]
-Scope: TypeAlias = Literal["microbatch", "step", "window"]
 DTypeName: TypeAlias = Literal["float64", "float32", "bfloat16", "float16"]
 
 ITEM_BYTES: Final[Mapping[str, int]] = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 UINT32_MAX: Final = 2**32 - 1
 # A float64, as Prometheus has it, still tells this step from the next.
 MAX_STEP: Final = 2**53
-
-
-def is_number(value: object) -> bool:
-    """Tell whether a value is a real number a setting may have: no bool, no NaN, nothing that a double can't hold."""
-    if isinstance(value, bool) or not isinstance(value, Real):
-        return False
-    try:
-        return not math.isnan(float(value))
-    except OverflowError:
-        return False
-
-
-def _inside_unit(name: str, value: object) -> None:
-    if not (is_number(value) and 0 < float(value) < 1):  # type: ignore[arg-type]
-        raise ConfigError(required(name, repr(value), "a number inside (0, 1)"))
-
-
-def _one_of(name: str, value: object, choices: object) -> None:
-    allowed = get_args(choices)
-    if value not in allowed:
-        raise ConfigError(required(name, repr(value), f"one of {', '.join(allowed)}"))
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """SAT's rule (arXiv 2607.18722, eqs. 13-20): what turns scores into clip bounds.
-
-    Attributes:
-        quantile: alpha, inside (0, 1); where the tail begins.
-        eps_low: PPO's lower radius, inside (0, 1).
-        eps_high: PPO's upper radius, inside (0, 1).
-        exponent: m of the Hill kernel, finite and above 0.
-        level: what a score is taken over, ``token`` or ``sequence``.
-        scope: the tokens that q is taken over: ``microbatch``, ``step`` or ``window``.
-        min_reference: q is at least this; finite, 0 or more; 0 is the paper.
-        enabled: False gives PPO's interval everywhere; q is still reported.
-
-    Raises:
-        ConfigError: a value is outside its range.
-    """
-
-    quantile: float = 0.9
-    eps_low: float = 0.2
-    eps_high: float = 0.2
-    exponent: float = 2.0
-    level: Level = "token"
-    scope: Scope = "microbatch"
-    min_reference: float = 0.0
-    enabled: bool = True
-
-    def __post_init__(self) -> None:
-        for name in ("quantile", "eps_low", "eps_high"):
-            _inside_unit(name, getattr(self, name))
-        if not (is_number(self.exponent) and 0 < self.exponent < math.inf):
-            raise ConfigError(required("exponent", repr(self.exponent), "a finite number above 0"))
-        if not (is_number(self.min_reference) and 0 <= self.min_reference < math.inf):
-            raise ConfigError(required("min_reference", repr(self.min_reference), "a finite number, 0 or more"))
-        _one_of("level", self.level, Level)
-        _one_of("scope", self.scope, Scope)
-        if not isinstance(self.enabled, bool):
-            raise ConfigError(required("enabled", repr(self.enabled), "True or False"))
-        for name in ("quantile", "eps_low", "eps_high", "exponent", "min_reference"):
-            # A numpy scalar is as good as a float, and no two spellings of a rule may differ.
-            object.__setattr__(self, name, float(getattr(self, name)))
-
-
-RULE_FIELDS: Final = tuple(f.name for f in fields(Rule))
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,92 +199,3 @@ class BoundsRequest:
     rule_only: bool = False
     with_diagnostics: bool = False
     client_fallbacks: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class GatedTokens:
-    """Indices (ascending, into the active tokens) and contraction factors (in [0, 1)) of one side."""
-
-    index: tuple[int, ...] = ()
-    factor: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BoundsReply:
-    """The rule that bounds a batch.
-
-    Attributes:
-        rule: the rule applied; ``rule.scope`` is the scope that was used.
-        quantile_reference: q, or None when no token had a score.
-        tokens: the tokens as received.
-        gated_low: tokens whose lower bound is 1 - eps_low * factor.
-        gated_high: tokens whose upper bound is 1 + eps_high * factor.
-        diagnostics: by name, if asked for.
-    """
-
-    rule: Rule
-    quantile_reference: float | None
-    tokens: int
-    gated_low: GatedTokens = GatedTokens()
-    gated_high: GatedTokens = GatedTokens()
-    diagnostics: Mapping[str, float] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RunOpening:
-    """A rank's announcement of its run.
-
-    Raises:
-        ConfigError: an empty or overlong name, or a rank outside the world.
-    """
-
-    run: str
-    incarnation: str = ""
-    rank: int = 0
-    world_size: int = 1
-    rule: Rule = Rule()
-
-    def __post_init__(self) -> None:
-        check_run_name(self.run)
-        if len(self.incarnation) > 200:
-            raise ConfigError(required("incarnation", f"{len(self.incarnation)} characters", "at most 200"))
-        if self.world_size < 1:
-            raise ConfigError(required("world_size", self.world_size, "1 or more"))
-        if not 0 <= self.rank < self.world_size:
-            raise ConfigError(required("rank", self.rank, f"0 to {self.world_size - 1} (world_size {self.world_size})"))
-
-
-def check_run_name(run: object) -> None:
-    """Refuse a run name that can't be a label.
-
-    Raises:
-        ConfigError: not a string, empty, longer than 200 characters, or with control characters.
-    """
-    if not isinstance(run, str) or not 1 <= len(run) <= 200 or not run.isprintable():
-        raise ConfigError(required("run", repr(run)[:80], "a name of 1 to 200 printable characters"))
-
-
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
-    """What a sidecar is and what it accepts."""
-
-    version: str
-    device: str
-    max_message_bytes: int
-    max_tokens: int
-    metrics_url: str
-    started_at: float
-
-
-@dataclass(frozen=True, slots=True)
-class RunInfo:
-    """What a sidecar knows of one run."""
-
-    run: str
-    incarnation: str
-    rule: Rule
-    world_size: int
-    batches: int
-    tokens: int
-    published_version: int | None
-    policy_version: int | None
