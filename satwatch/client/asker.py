@@ -11,7 +11,8 @@ from typing import Final
 from satwatch import wire
 from satwatch.client.batch import Microbatch
 from satwatch.client.breaker import Backoff
-from satwatch.client.connection import Connection, Deadline
+from satwatch.client.connection import Connection
+from satwatch.client.deadline import Deadline
 from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.link import Link
 from satwatch.client.misses import Missed, MissKind
@@ -22,12 +23,14 @@ from satwatch.client.streams import CallerStream
 from satwatch.client.workers import Workers
 from satwatch.errors import OverloadedError, UnavailableError, UnknownRunError, VersionOrderError, required
 from satwatch.sat import ClipBounds, Scores, score_batch
-from satwatch.types import BoundsReply, BoundsRequest, ServerInfo
+from satwatch.types import BoundsReply, BoundsRequest, CanaryScores, ServerInfo
 
 logger = logging.getLogger("satwatch")
 
 # Misses that leave the breaker closed and may come with every batch: the first of a kind is logged.
 _LOGGED_ONCE: Final[frozenset[MissKind]] = frozenset({"client", "fork", "invalid_batch", "too_large"})
+# Misses of a canary that the breaker's warning or the caller's own doing explains.
+_EXPLAINED: Final[frozenset[MissKind]] = frozenset({"closed", "deadline", "fork", "open", "unavailable"})
 
 
 class Asker:
@@ -41,6 +44,7 @@ class Asker:
         self._workers = Workers()
         self._link = Link(settings, backoff, lambda: self._tally.missed)
         self._logged: set[MissKind] = set()
+        self._canary_refused = False
         self._has_failed = False
 
     @property
@@ -77,6 +81,18 @@ class Asker:
                 raise miss.again().error from None
         else:
             self._workers.submit(self._say_version)
+
+    def report_canary(self, scores: CanaryScores) -> None:
+        """Say how the trainer scores the canary: in a worker, or, where ``on_failure`` is ``raise``, at once.
+
+        Raises:
+            SatwatchError: it was refused or not heard, and ``on_failure`` is ``raise``.
+        """
+        self._link.report(scores)
+        if self._settings.on_failure != "raise":
+            self._workers.submit(self._say_scores)
+        elif (miss := self._say_scores()) is not None:
+            raise miss.again().error
 
     def server_info(self) -> ServerInfo:
         """Ask the sidecar what it is.
@@ -195,6 +211,19 @@ class Asker:
             # Anything else is the breaker's to say, and the version is said again when the run is opened again.
             if isinstance(miss.error, VersionOrderError):
                 logger.warning("The sidecar refused a published version: %s.", str(miss))
+
+    def _say_scores(self) -> Missed | None:
+        try:
+            self._link.say_scores(self._deadline())
+        except Missed as miss:
+            self._tally.canary(heard=False)
+            if miss.kind not in _EXPLAINED and not self._canary_refused:
+                self._canary_refused = True
+                message = "The sidecar did not take the canary's scores (%s: %s); further refusals are only counted."
+                logger.warning(message, miss.kind, str(miss))
+            return miss.again()
+        self._tally.canary(heard=True)
+        return None
 
 
 def _check_size(server: ServerInfo | None, tokens: int, size: int) -> None:

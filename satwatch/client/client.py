@@ -12,12 +12,12 @@ from typing import Unpack
 from satwatch.client.asker import Asker
 from satwatch.client.batch import BatchFields, read_microbatch
 from satwatch.client.breaker import Backoff
+from satwatch.client.canary import Tokens, read_canary_scores
 from satwatch.client.settings import OnFailure, Settings
 from satwatch.client.stats import ClientStats
 from satwatch.client.streams import CallerStream
 from satwatch.client.tensors import Floats
-from satwatch.client.versions import Version, Versions, read_version
-from satwatch.errors import InvalidBatchError, required
+from satwatch.client.versions import Version, Versions, require_version
 from satwatch.sat import ClipBounds
 from satwatch.sat.layout import Lengths
 from satwatch.types import Routing, Rule, ServerInfo
@@ -176,10 +176,34 @@ class Client:
             SatwatchError: only with ``on_failure="raise"``: VersionOrderError for a version below the last one, or why
                 there is no answer.
         """
-        number = read_version("version", version)
-        if number is None:
-            raise InvalidBatchError(required("version", repr(version), "a whole number, 0 or more"))
-        self._here().publish_version(number)
+        self._here().publish_version(require_version(version))
+
+    def report_canary(
+        self, version: int, tokens: Tokens, logprobs: Floats, *, temperature: float = 1.0, top_p: float = 1.0
+    ) -> None:
+        """Say how the trainer scores the canary with its weights of one version.
+
+        The probe has every engine score the same tokens, and so tells the weights that an engine serves from those that
+        it says. Returns at once: a worker says it, and a sidecar that was away hears the latest scores when the run is
+        opened again. With ``on_failure="raise"`` it waits for the answer instead.
+
+        Args:
+            version: of the weights that scored.
+            tokens: the canary, such as :func:`satwatch.client.default_canary`: token ids, a list with one row a
+                sequence, or integers (S, T).
+            logprobs: log pi of each token, nats: a list with one row a sequence, (S, T - 1), or (S, T), whose first
+                column is left out, as a sequence's first token has no log-prob. Any float dtype; it may carry its
+                gradient.
+            temperature: that the logits were divided by. Engines score at 1, so another value can't be compared.
+            top_p: the nucleus that the distribution was cut to; 1 is none.
+
+        Raises:
+            InvalidBatchError: fields that do not fit each other, before anything is sent, whatever ``on_failure`` is.
+            SatwatchError: only with ``on_failure="raise"``: why there is no answer.
+
+        Reads the log-probs from their device before it returns.
+        """
+        self._here().report_canary(read_canary_scores(version, tokens, logprobs, temperature, top_p))
 
     def server_info(self) -> ServerInfo:
         """Ask the sidecar what it is.

@@ -4,31 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from collections.abc import Callable, Iterator
+from typing import Any, Final, Protocol
 
 import grpc
 
 from satwatch import wire
+from satwatch.client.deadline import Deadline
 from satwatch.client.forks import GATE
 from satwatch.client.misses import Missed
-from satwatch.errors import (
-    BY_NAME,
-    DeadlineError,
-    InvalidBatchError,
-    OverloadedError,
-    SatwatchError,
-    UnavailableError,
-    UnknownRunError,
-    VersionOrderError,
-    required,
+from satwatch.client.statuses import read_error, wrong_reply
+from satwatch.errors import InvalidBatchError, SatwatchError, UnavailableError, required
+from satwatch.types import (
+    BoundsReply,
+    CanaryScores,
+    EnginesReport,
+    PublishedVersion,
+    RunOpening,
+    ServerInfo,
+    TrainerFacts,
 )
-from satwatch.types import BoundsReply, RunOpening, ServerInfo
 from satwatch.v1 import satwatch_pb2 as pb
 
-_METHODS: Final = ("OpenRun", "ComputeBounds", "PublishVersion", "GetServerInfo")
-ERROR_KEY: Final = "satwatch-error"
+_METHODS: Final = ("OpenRun", "ComputeBounds", "PublishVersion", "GetServerInfo", "ReportCanary", "ReportEngines")
 
 _OPTIONS: Final = (
     # A proxy in the environment is for the internet; a sidecar is a neighbour.
@@ -40,45 +38,9 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     # What the sidecar takes is known from OpenRun and checked before sending. No keepalive: each call has a deadline.
     ("grpc.max_send_message_length", -1),
+    # What a sidecar answers to a probe grows with its engines and versions; gRPC's own limit is 4 MiB.
+    ("grpc.max_receive_message_length", 64 * 2**20),
 )
-
-_BY_STATUS: Final[dict[str, type[SatwatchError]]] = {
-    "FAILED_PRECONDITION": VersionOrderError,
-    "INVALID_ARGUMENT": InvalidBatchError,
-    "NOT_FOUND": UnknownRunError,
-    "RESOURCE_EXHAUSTED": OverloadedError,
-    "UNAVAILABLE": UnavailableError,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Deadline:
-    """The end of one call's patience; every part of the call shares it.
-
-    Attributes:
-        seconds: how long the call may take.
-        ends: the clock's reading at its end.
-        clock: counts seconds.
-    """
-
-    seconds: float
-    ends: float
-    clock: Callable[[], float] = time.monotonic
-
-    @classmethod
-    def after(cls, seconds: float, clock: Callable[[], float] = time.monotonic) -> Deadline:
-        """Start now."""
-        return cls(seconds, clock() + seconds, clock)
-
-    @property
-    def remaining(self) -> float:
-        """Seconds left, 0 or more."""
-        return max(0.0, self.ends - self.clock())
-
-    def missed(self, what: str) -> Missed:
-        """Say that it has passed."""
-        return Missed(DeadlineError(f"{what}: no answer within {self.seconds:g} s"))
-
 
 _KEPT: Final[list[grpc.Channel]] = []
 
@@ -100,6 +62,15 @@ def _options(timeout: float) -> tuple[tuple[str, int], ...]:
 
 class _Unary(Protocol):
     def __call__(self, request: bytes, *, timeout: float) -> bytes: ...
+
+
+class Watch(Protocol):
+    """A stream of messages; iterating raises gRPC's error when it breaks."""
+
+    def __iter__(self) -> Iterator[bytes]: ...
+
+    def cancel(self) -> bool:
+        """End the stream; safe in any thread, and more than once."""
 
 
 class Connection:
@@ -162,14 +133,49 @@ class Connection:
         except SatwatchError as error:
             raise wrong_reply(str(error)) from error
 
-    def publish_version(self, opening: RunOpening, version: int, deadline: Deadline) -> None:
-        """Say that a version was published.
+    def publish_version(self, opening: RunOpening, published: PublishedVersion, deadline: Deadline) -> None:
+        """Say that a version was published, and how long ago.
 
         Raises:
             Missed: no answer, or a refusal.
         """
-        message = pb.PublishVersionRequest(run=opening.run, incarnation=opening.incarnation, version=version)
+        message = pb.PublishVersionRequest(
+            run=opening.run,
+            incarnation=opening.incarnation,
+            version=published.version,
+            age_seconds=max(0.0, time.monotonic() - published.at),
+        )
         self._call("PublishVersion", message.SerializeToString(), deadline)
+
+    def report_canary(self, opening: RunOpening, scores: CanaryScores, deadline: Deadline) -> None:
+        """Say how the trainer scores the canary.
+
+        Raises:
+            Missed: no answer, or a refusal.
+        """
+        message = pb.ReportCanaryRequest(
+            run=opening.run, incarnation=opening.incarnation, scores=wire.encode_canary_scores(scores)
+        )
+        self._call("ReportCanary", message.SerializeToString(), deadline)
+
+    def report_engines(
+        self, report: EnginesReport, deadline: Deadline, clock: Callable[[], float] = time.monotonic
+    ) -> TrainerFacts:
+        """Say what a probe knows of its engines, and learn what the trainer has told.
+
+        Args:
+            report: the probe's round.
+            deadline: of the call.
+            clock: what the facts' moments shall count on.
+
+        Raises:
+            Missed: no answer, a refusal, or an answer that does not parse.
+        """
+        data = self._call("ReportEngines", wire.encode_report(report).SerializeToString(), deadline)
+        try:
+            return wire.decode_facts(wire.parse(pb.ReportEnginesResponse, data).facts, clock())
+        except SatwatchError as error:
+            raise wrong_reply(str(error)) from error
 
     def server_info(self, deadline: Deadline) -> ServerInfo:
         """Ask what the sidecar is.
@@ -183,6 +189,21 @@ class Connection:
         except InvalidBatchError as error:
             raise wrong_reply(str(error)) from error
         return self.server
+
+    def watch_engines(self, run: str) -> Watch:
+        """Begin to watch the engines; the caller ends the stream.
+
+        The gate is passed only to begin: a wait without an end would hold up forks.
+
+        Raises:
+            Missed: the connection is closed.
+        """
+        channel, request = self._channel, pb.WatchEnginesRequest(run=run).SerializeToString()
+        if channel is None:
+            raise Missed(UnavailableError(f"{self._what('WatchEngines')}: the connection is closed"))
+        watch: Any = channel.unary_stream(f"/{wire.SERVICE}/WatchEngines")
+        stream: Watch = GATE.run(lambda: watch(request))
+        return stream
 
     def _call(self, method: str, request: bytes, deadline: Deadline) -> bytes:
         if deadline.remaining <= 0:
@@ -200,31 +221,7 @@ class Connection:
         try:
             return self._unary[method](request, timeout=deadline.remaining)
         except grpc.RpcError as error:
-            return _read_error(error, self._what(method), deadline)
+            return read_error(error, self._what(method), deadline)
         except (KeyError, ValueError):
             # Closed before the call began: here, or, while it was being made, by gRPC.
             return Missed(UnavailableError(f"{self._what(method)}: the connection is closed"))
-
-
-def wrong_reply(message: str) -> Missed:
-    """Say that an answer can't be used."""
-    return Missed(UnavailableError(f"reply.{message}"), "reply")
-
-
-def _read_error(error: grpc.RpcError, what: str, deadline: Deadline) -> Missed:
-    """Translate gRPC's error: the class that the sidecar names, else the one that has the status."""
-    call = cast(grpc.Call, error)
-    status, details = call.code().name, call.details() or "no details"
-    if status == DeadlineError.status:
-        return deadline.missed(what)
-    name = next((str(value) for key, value in call.trailing_metadata() or () if key == ERROR_KEY), "")
-    named = BY_NAME.get(name)
-    if named is not None and named.status == status:
-        return Missed(named(details))
-    if status == "UNIMPLEMENTED":
-        return Missed(UnavailableError(f"{what}: the server there is no satwatch sidecar of this version"), "internal")
-    if status in _BY_STATUS:
-        return Missed(_BY_STATUS[status](f"{what}: {details}"))
-    gone = UnavailableError(f"{what}: {status}: {details}")
-    # A call in flight on a channel that is closed here ends as cancelled.
-    return Missed(gone, "unavailable" if status == "CANCELLED" else "internal")

@@ -9,13 +9,14 @@ from types import TracebackType
 from typing import Literal, TypeAlias, Unpack
 
 from satwatch.client.batch import BatchFields, Microbatch, read_microbatch
+from satwatch.client.canary import Tokens, read_canary_scores
 from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.stats import ClientStats, Numbering, Tally
 from satwatch.client.tensors import Floats
-from satwatch.client.versions import read_version
-from satwatch.errors import InvalidBatchError, required
+from satwatch.client.versions import require_version
+from satwatch.errors import InvalidBatchError
 from satwatch.sat import ClipBounds
-from satwatch.types import Rule, ServerInfo
+from satwatch.types import CanaryScores, Rule, ServerInfo
 
 Outcome: TypeAlias = ClipBounds | Exception | Literal["local", "nominal"]
 Entry: TypeAlias = Outcome | Callable[[Microbatch], Outcome]
@@ -48,6 +49,7 @@ class FakeClient:
         rule: the rule that its bounds follow.
         calls: what it was asked, in order.
         published: the versions that were published, in order.
+        canaries: the canary's scores that were reported, in order.
         closed: whether it was closed.
 
     >>> import torch
@@ -67,6 +69,7 @@ class FakeClient:
         self.rule = Rule() if rule is None else rule
         self.calls: list[Call] = []
         self.published: list[int] = []
+        self.canaries: list[CanaryScores] = []
         self.closed = False
         self._script = iter(script)
         self._tally = Tally()
@@ -115,10 +118,18 @@ class FakeClient:
         Raises:
             InvalidBatchError: not a version.
         """
-        number = read_version("version", version)
-        if number is None:
-            raise InvalidBatchError(required("version", repr(version), "a whole number, 0 or more"))
-        self.published.append(number)
+        self.published.append(require_version(version))
+
+    def report_canary(
+        self, version: int, tokens: Tokens, logprobs: Floats, *, temperature: float = 1.0, top_p: float = 1.0
+    ) -> None:
+        """Remember the canary's scores.
+
+        Raises:
+            InvalidBatchError: fields that do not fit each other, as the client does.
+        """
+        self.canaries.append(read_canary_scores(version, tokens, logprobs, temperature, top_p))
+        self._tally.canary(heard=True)
 
     def server_info(self) -> ServerInfo:
         """Return a made-up sidecar's."""

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from satwatch.client.announcements import Announcements
 from satwatch.client.breaker import Backoff, Breaker, BreakerState
-from satwatch.client.connection import Connection, Deadline
+from satwatch.client.connection import Connection
+from satwatch.client.deadline import Deadline
 from satwatch.client.forks import GATE
 from satwatch.client.misses import Missed
 from satwatch.client.settings import OnFailure, Settings
-from satwatch.errors import UnavailableError, UnknownRunError, VersionOrderError
-from satwatch.types import ServerInfo
+from satwatch.errors import UnavailableError, UnknownRunError
+from satwatch.types import CanaryScores, ServerInfo
 
 logger = logging.getLogger("satwatch")
 
@@ -58,8 +60,7 @@ class Link:
         self._attempting: Connection | None = None
         self._thread: threading.Thread | None = None
         self._shut = False
-        self._publishing_ends = 0.0
-        self._version: int | None = None
+        self._announcements = Announcements(settings)
 
     @property
     def state(self) -> BreakerState:
@@ -138,21 +139,13 @@ class Link:
         return self._connection
 
     def open_run(self, connection: Connection, deadline: Deadline) -> None:
-        """Open the run, on a new connection or on one whose sidecar has forgotten it, and say its published version.
+        """Open the run, on a new connection or on one whose sidecar has forgotten it, and say what was announced.
 
         Raises:
             Missed: no answer, or a refusal.
         """
         connection.open_run(self._settings.opening, deadline)
-        version = self._version
-        if version is None:
-            return
-        try:
-            connection.publish_version(self._settings.opening, version, deadline)
-        except Missed as miss:
-            # Another rank has published a later one.
-            if not isinstance(miss.error, VersionOrderError):
-                raise
+        self._announcements.repeat(connection, deadline)
 
     def missed(self, connection: Connection | None, miss: Missed) -> None:
         """Open the breaker, unless the miss is harmless or of a connection that has been replaced."""
@@ -194,7 +187,7 @@ class Link:
 
     def publish(self, version: int) -> None:
         """Keep a version to say: :meth:`say_version` says it, and so does each opening of the run."""
-        self._version = version
+        self._announcements.publish(version)
 
     def say_version(self, deadline: Deadline) -> None:
         """Say the version published last; one thread at a time, so that versions arrive in order.
@@ -202,29 +195,41 @@ class Link:
         Raises:
             Missed: no answer, or a refusal.
         """
-        # A turn has an end, as a trial has: a thread that was interrupted in its own keeps others away no longer.
-        with self._lock:
-            if not self._changed.wait_for(lambda: time.monotonic() >= self._publishing_ends, deadline.remaining):
-                what = f"PublishVersion at {self._settings.address}"
-                raise deadline.missed(what)
-            self._publishing_ends = time.monotonic() + deadline.remaining
-        try:
-            connection, version = self.acquire(deadline), self._version
-            if version is not None:
-                self._say(connection, version, deadline)
-        finally:
-            with self._lock:
-                self._publishing_ends = 0.0
-                self._changed.notify_all()
+        with self._announcements.turn("PublishVersion", deadline):
+            connection, version = self.acquire(deadline), self._announcements.version
+            if version is None:
+                return
+            try:
+                connection.publish_version(self._settings.opening, version, deadline)
+            except Missed as miss:
+                if not isinstance(miss.error, UnknownRunError):
+                    self.missed(connection, miss)
+                    raise
+                self.open_run(connection, deadline)
 
-    def _say(self, connection: Connection, version: int, deadline: Deadline) -> None:
-        try:
-            connection.publish_version(self._settings.opening, version, deadline)
-        except Missed as miss:
-            if not isinstance(miss.error, UnknownRunError):
-                self.missed(connection, miss)
-                raise
-            self.open_run(connection, deadline)
+    def report(self, scores: CanaryScores) -> None:
+        """Keep the canary's scores to say: :meth:`say_scores` says them, and so does each opening of the run."""
+        self._announcements.scores = scores
+
+    def say_scores(self, deadline: Deadline) -> None:
+        """Say the canary's scores reported last.
+
+        A miss leaves the breaker alone: what a sidecar makes of a canary says nothing about its bounds.
+
+        Raises:
+            Missed: no answer, or a refusal.
+        """
+        with self._announcements.turn("ReportCanary", deadline):
+            connection, scores = self.acquire(deadline), self._announcements.scores
+            if scores is None:
+                return
+            try:
+                connection.report_canary(self._settings.opening, scores, deadline)
+            except Missed as miss:
+                if not isinstance(miss.error, UnknownRunError):
+                    raise
+                self.open_run(connection, deadline)
+                connection.report_canary(self._settings.opening, scores, deadline)
 
     def close(self) -> None:
         """Close the connection and end the thread; calls in flight end with a miss."""

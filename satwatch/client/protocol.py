@@ -6,6 +6,7 @@ from concurrent.futures import Future
 from typing import Protocol, Unpack, runtime_checkable
 
 from satwatch.client.batch import BatchFields
+from satwatch.client.canary import Tokens
 from satwatch.client.stats import ClientStats
 from satwatch.client.tensors import Floats
 from satwatch.sat import ClipBounds
@@ -32,6 +33,11 @@ class BoundsClient(Protocol):
 
     def publish_version(self, version: int) -> None:
         """Say that a policy version has been published to the engines."""
+
+    def report_canary(
+        self, version: int, tokens: Tokens, logprobs: Floats, *, temperature: float = 1.0, top_p: float = 1.0
+    ) -> None:
+        """Say how the trainer scores the canary with its weights of one version."""
 
     def server_info(self) -> ServerInfo:
         """Return what the sidecar is."""

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from satwatch.client.connection import wrong_reply
+from satwatch.client.statuses import wrong_reply
 from satwatch.errors import required
 from satwatch.sat import ClipBounds
 from satwatch.sat.scores import Scores

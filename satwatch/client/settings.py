@@ -46,10 +46,19 @@ class Settings:
         check_address(self.address)
         if self.on_failure not in get_args(OnFailure):
             raise ConfigError(required("on_failure", repr(self.on_failure), f"one of {', '.join(get_args(OnFailure))}"))
-        if not (is_number(self.timeout) and 0 < self.timeout <= MAX_TIMEOUT):
-            raise ConfigError(required("timeout", self.timeout, f"seconds above 0, at most {MAX_TIMEOUT:g}"))
+        check_timeout(self.timeout)
         # A numpy scalar or a fraction is as good as a float.
         object.__setattr__(self, "timeout", float(self.timeout))
+
+
+def check_timeout(timeout: object) -> None:
+    """Refuse what is no patience.
+
+    Raises:
+        ConfigError: not seconds above 0, an hour at most.
+    """
+    if not (is_number(timeout) and 0 < timeout <= MAX_TIMEOUT):  # type: ignore[operator]
+        raise ConfigError(required("timeout", timeout, f"seconds above 0, at most {MAX_TIMEOUT:g}"))
 
 
 def check_address(address: object) -> None:

@@ -30,6 +30,9 @@ class ClientStats:
             ``half_open``: then one batch at a time tries it, and its answer closes the breaker.
         round_trip_seconds: the last answered batch's, from sending to the reply, None before the first.
         server: what the sidecar said of itself when the run was opened, None before.
+        canaries_reported: reports of the canary's scores that the sidecar has taken.
+        canaries_missed: reports that it has not taken when they were made. It hears the latest when the run is opened
+            again.
     """
 
     bounds_from_sidecar: int = 0
@@ -39,6 +42,8 @@ class ClientStats:
     breaker: BreakerState = "closed"
     round_trip_seconds: float | None = None
     server: ServerInfo | None = None
+    canaries_reported: int = 0
+    canaries_missed: int = 0
 
     @property
     def batches_sent(self) -> int:
@@ -53,6 +58,7 @@ class Tally:
         """Start at 0."""
         self._lock = threading.Lock()
         self._sidecar = self._fallback = self._raised = 0
+        self._canaries_heard = self._canaries_missed = 0
         self._kinds: Counter[str] = Counter()
         self._round_trip: float | None = None
 
@@ -84,6 +90,12 @@ class Tally:
             self._raised += 1
             self._kinds[kind] += 1
 
+    def canary(self, *, heard: bool) -> None:
+        """Count a report of the canary's scores."""
+        with self._lock:
+            self._canaries_heard += heard
+            self._canaries_missed += not heard
+
     def read(self, breaker: BreakerState = "closed", server: ServerInfo | None = None) -> ClientStats:
         """Return the counts as one consistent value."""
         with self._lock:
@@ -95,6 +107,8 @@ class Tally:
                 breaker=breaker,
                 round_trip_seconds=self._round_trip,
                 server=server,
+                canaries_reported=self._canaries_heard,
+                canaries_missed=self._canaries_missed,
             )
 
 

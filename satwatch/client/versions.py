@@ -48,6 +48,18 @@ def read_version(name: str, value: object) -> int | None:
     return int(value) if value >= 0 else None
 
 
+def require_version(value: object) -> int:
+    """Read a version that has to be known.
+
+    Raises:
+        InvalidBatchError: not a version, or an unknown one.
+    """
+    number = read_version("version", value)
+    if number is None:
+        raise InvalidBatchError(required("version", repr(value), "a whole number, 0 or more"))
+    return number
+
+
 def _item(name: str, value: torch.Tensor | npt.NDArray[Any]) -> object:
     try:
         return value.item()

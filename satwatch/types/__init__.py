@@ -23,6 +23,7 @@ from satwatch.types.engine import (
     Canary,
     CanaryScores,
     EngineKind,
+    EnginesReport,
     EngineState,
     EngineStatus,
     Finding,
@@ -30,6 +31,7 @@ from satwatch.types.engine import (
     PublishedVersion,
     TrainerFacts,
     check_engine_name,
+    default_canary,
 )
 from satwatch.types.reply import BoundsReply, GatedTokens
 from satwatch.types.rule import RULE_FIELDS, Level, Rule, Scope, is_number
@@ -51,6 +53,7 @@ __all__ = [
     "EngineKind",
     "EngineState",
     "EngineStatus",
+    "EnginesReport",
     "Finding",
     "FindingKind",
     "GatedTokens",
@@ -70,5 +73,6 @@ __all__ = [
     "VersionRun",
     "check_engine_name",
     "check_run_name",
+    "default_canary",
     "is_number",
 ]

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from satwatch.errors import InvalidBatchError, required
 from satwatch.types.batch import UINT32_MAX, PackedFloats
 from satwatch.types.rule import is_number
+from satwatch.types.runs import check_run_name
 
 EngineState: TypeAlias = Literal["serving", "lagging", "wrong_weights", "paused", "unknown"]
 EngineKind: TypeAlias = Literal["sglang", "vllm"]
@@ -30,6 +31,12 @@ MAX_ENGINE_NAME: Final = 200
 # A canary is a few hundred tokens: more tells nothing more, and costs the engine.
 MAX_CANARY_SEQUENCES: Final = 64
 MAX_CANARY_TOKENS: Final = 16_384
+
+_CANARY_COUNT: Final = 4
+_CANARY_LENGTH: Final = 32
+# Ids below are often special tokens; ids from here on are in any vocabulary of bytes.
+_CANARY_LOW: Final = 10
+_CANARY_HIGH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,9 @@ class EngineStatus:
         queue_seconds: mean time in the queue of the requests that left it between the last two looks.
         drain_seconds: time to finish what runs and waits, at the present throughput.
         generation_tokens_per_second: present throughput.
+        version_lag_generation_expected: N_PQS, versions published between a token and the end of its response, to
+            expect of this engine's responses, mean over tokens: from its present speed, its responses' lengths and the
+            trainer's pace (:func:`satwatch.probe.forecast.forecast_from_engines`).
         canary_log_ratio_abs_mean: mean abs(log pi - log mu) over the canary's tokens at equal versions, nats.
         canary_log_ratio_abs_max: the largest.
         canary_version: the version that both were scored at.
@@ -100,6 +110,7 @@ class EngineStatus:
     queue_seconds: float | None = None
     drain_seconds: float | None = None
     generation_tokens_per_second: float | None = None
+    version_lag_generation_expected: float | None = None
     canary_log_ratio_abs_mean: float | None = None
     canary_log_ratio_abs_max: float | None = None
     canary_version: int | None = None
@@ -126,9 +137,13 @@ def check_engine_name(name: object) -> None:
     Raises:
         InvalidBatchError: not a string, empty, longer than 200 characters, or with control characters.
     """
+    _check_name("engine", name)
+
+
+def _check_name(field: str, name: object) -> None:
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_ENGINE_NAME or not name.isprintable():
         wanted = f"a name of 1 to {MAX_ENGINE_NAME} printable characters"
-        raise InvalidBatchError(required("engine", repr(name)[:80], wanted))
+        raise InvalidBatchError(required(field, repr(name)[:80], wanted))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +181,31 @@ class Canary:
     def scored(self) -> int:
         """The tokens that have a log-prob: all but each sequence's first."""
         return sum(len(sequence) - 1 for sequence in self.sequences)
+
+
+def default_canary(vocab_size: int | None = None) -> Canary:
+    """Return the canary that trainer and probe use where none is given.
+
+    Four sequences of 32 ids from 10 to 199, which every vocabulary has and no special token takes the place of; by a
+    formula, so that it is the same on every machine and in every release.
+
+    Args:
+        vocab_size: the model's; ids stay below it. None: 200 or more, as any real model has.
+
+    Raises:
+        InvalidBatchError: a vocabulary too small to choose from.
+
+    >>> default_canary().sequences[0][:6]
+    (159, 49, 125, 54, 143, 129)
+    """
+    size = _CANARY_HIGH if vocab_size is None else min(vocab_size, _CANARY_HIGH)
+    if size < _CANARY_LOW + 2:
+        raise InvalidBatchError(required("vocab_size", vocab_size, f"{_CANARY_LOW + 2} or more"))
+    ids, x = [], 1
+    for _ in range(_CANARY_COUNT * _CANARY_LENGTH):
+        x = (75 * x + 74) % 65_537  # Lehmer's rule, as the ZX81 had it: every x from 0 to 65535 once
+        ids.append(_CANARY_LOW + x % (size - _CANARY_LOW))
+    return Canary(tuple(tuple(ids[i : i + _CANARY_LENGTH]) for i in range(0, len(ids), _CANARY_LENGTH)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,3 +290,35 @@ class TrainerFacts:
     def scores_of(self, version: int) -> CanaryScores | None:
         """Return the trainer's scores at a version."""
         return next((scores for scores in self.canaries if scores.version == version), None)
+
+
+@dataclass(frozen=True, slots=True)
+class EnginesReport:
+    """One round of a probe that runs beside its engines.
+
+    Attributes:
+        probe: its name, which tells it from others.
+        engines: all engines that it watches, each once.
+        period_seconds: until it reports again.
+        run: the run that the engines serve; empty: the only one that has published a version or scored a canary.
+
+    Raises:
+        ConfigError: a run name that can't be meant.
+        InvalidBatchError: another name or a period that can't be meant, or an engine that comes twice.
+    """
+
+    probe: str
+    engines: tuple[EngineStatus, ...]
+    period_seconds: float
+    run: str = ""
+
+    def __post_init__(self) -> None:
+        if self.run:
+            check_run_name(self.run)
+        _check_name("probe", self.probe)
+        if not (is_number(self.period_seconds) and 0 < self.period_seconds < math.inf):
+            raise InvalidBatchError(required("period_seconds", self.period_seconds, "finite seconds above 0"))
+        names = [status.engine for status in self.engines]
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InvalidBatchError(required("engines", f"{twice!r} twice", "each engine once"))

@@ -26,6 +26,35 @@ class Dtype(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     DTYPE_FLOAT64: _ClassVar[Dtype]
     DTYPE_BFLOAT16: _ClassVar[Dtype]
     DTYPE_FLOAT16: _ClassVar[Dtype]
+
+class EngineState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENGINE_STATE_UNSPECIFIED: _ClassVar[EngineState]
+    ENGINE_STATE_SERVING: _ClassVar[EngineState]
+    ENGINE_STATE_LAGGING: _ClassVar[EngineState]
+    ENGINE_STATE_WRONG_WEIGHTS: _ClassVar[EngineState]
+    ENGINE_STATE_PAUSED: _ClassVar[EngineState]
+    ENGINE_STATE_UNKNOWN: _ClassVar[EngineState]
+
+class EngineKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ENGINE_KIND_UNSPECIFIED: _ClassVar[EngineKind]
+    ENGINE_KIND_SGLANG: _ClassVar[EngineKind]
+    ENGINE_KIND_VLLM: _ClassVar[EngineKind]
+
+class FindingKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FINDING_KIND_UNSPECIFIED: _ClassVar[FindingKind]
+    FINDING_KIND_CANARY_DIFFERS: _ClassVar[FindingKind]
+    FINDING_KIND_CANARY_NOT_COMPARABLE: _ClassVar[FindingKind]
+    FINDING_KIND_CANARY_OLDER_VERSION: _ClassVar[FindingKind]
+    FINDING_KIND_CHECKSUM_DIFFERS: _ClassVar[FindingKind]
+    FINDING_KIND_ENGINES_DISAGREE: _ClassVar[FindingKind]
+    FINDING_KIND_LABEL_DIFFERS: _ClassVar[FindingKind]
+    FINDING_KIND_LABEL_ONLY: _ClassVar[FindingKind]
+    FINDING_KIND_LEFT_BEHIND: _ClassVar[FindingKind]
+    FINDING_KIND_RESTARTED: _ClassVar[FindingKind]
+    FINDING_KIND_VERSION_AHEAD: _ClassVar[FindingKind]
 LEVEL_UNSPECIFIED: Level
 LEVEL_TOKEN: Level
 LEVEL_SEQUENCE: Level
@@ -38,6 +67,26 @@ DTYPE_FLOAT32: Dtype
 DTYPE_FLOAT64: Dtype
 DTYPE_BFLOAT16: Dtype
 DTYPE_FLOAT16: Dtype
+ENGINE_STATE_UNSPECIFIED: EngineState
+ENGINE_STATE_SERVING: EngineState
+ENGINE_STATE_LAGGING: EngineState
+ENGINE_STATE_WRONG_WEIGHTS: EngineState
+ENGINE_STATE_PAUSED: EngineState
+ENGINE_STATE_UNKNOWN: EngineState
+ENGINE_KIND_UNSPECIFIED: EngineKind
+ENGINE_KIND_SGLANG: EngineKind
+ENGINE_KIND_VLLM: EngineKind
+FINDING_KIND_UNSPECIFIED: FindingKind
+FINDING_KIND_CANARY_DIFFERS: FindingKind
+FINDING_KIND_CANARY_NOT_COMPARABLE: FindingKind
+FINDING_KIND_CANARY_OLDER_VERSION: FindingKind
+FINDING_KIND_CHECKSUM_DIFFERS: FindingKind
+FINDING_KIND_ENGINES_DISAGREE: FindingKind
+FINDING_KIND_LABEL_DIFFERS: FindingKind
+FINDING_KIND_LABEL_ONLY: FindingKind
+FINDING_KIND_LEFT_BEHIND: FindingKind
+FINDING_KIND_RESTARTED: FindingKind
+FINDING_KIND_VERSION_AHEAD: FindingKind
 
 class Rule(_message.Message):
     __slots__ = ("quantile", "eps_low", "eps_high", "exponent", "level", "scope", "min_reference", "enabled")
@@ -241,14 +290,16 @@ class BatchError(_message.Message):
     def __init__(self, code: _Optional[int] = ..., kind: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
 
 class PublishVersionRequest(_message.Message):
-    __slots__ = ("run", "incarnation", "version")
+    __slots__ = ("run", "incarnation", "version", "age_seconds")
     RUN_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     run: str
     incarnation: str
     version: int
-    def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+    age_seconds: float
+    def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., version: _Optional[int] = ..., age_seconds: _Optional[float] = ...) -> None: ...
 
 class PublishVersionResponse(_message.Message):
     __slots__ = ("previous_version",)
@@ -303,3 +354,161 @@ class RunInfo(_message.Message):
     published_version: int
     policy_version: int
     def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., world_size: _Optional[int] = ..., batches: _Optional[int] = ..., tokens: _Optional[int] = ..., published_version: _Optional[int] = ..., policy_version: _Optional[int] = ...) -> None: ...
+
+class Canary(_message.Message):
+    __slots__ = ("tokens", "sequence_lengths")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedScalarFieldContainer[int]
+    sequence_lengths: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, tokens: _Optional[_Iterable[int]] = ..., sequence_lengths: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CanaryScores(_message.Message):
+    __slots__ = ("canary", "version", "logprobs", "temperature", "top_p")
+    CANARY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LOGPROBS_FIELD_NUMBER: _ClassVar[int]
+    TEMPERATURE_FIELD_NUMBER: _ClassVar[int]
+    TOP_P_FIELD_NUMBER: _ClassVar[int]
+    canary: Canary
+    version: int
+    logprobs: PackedFloats
+    temperature: float
+    top_p: float
+    def __init__(self, canary: _Optional[_Union[Canary, _Mapping]] = ..., version: _Optional[int] = ..., logprobs: _Optional[_Union[PackedFloats, _Mapping]] = ..., temperature: _Optional[float] = ..., top_p: _Optional[float] = ...) -> None: ...
+
+class PublishedVersion(_message.Message):
+    __slots__ = ("version", "age_seconds")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    age_seconds: float
+    def __init__(self, version: _Optional[int] = ..., age_seconds: _Optional[float] = ...) -> None: ...
+
+class TrainerFacts(_message.Message):
+    __slots__ = ("run", "published", "canary", "canaries")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    CANARY_FIELD_NUMBER: _ClassVar[int]
+    CANARIES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    published: _containers.RepeatedCompositeFieldContainer[PublishedVersion]
+    canary: Canary
+    canaries: _containers.RepeatedCompositeFieldContainer[CanaryScores]
+    def __init__(self, run: _Optional[str] = ..., published: _Optional[_Iterable[_Union[PublishedVersion, _Mapping]]] = ..., canary: _Optional[_Union[Canary, _Mapping]] = ..., canaries: _Optional[_Iterable[_Union[CanaryScores, _Mapping]]] = ...) -> None: ...
+
+class ReportCanaryRequest(_message.Message):
+    __slots__ = ("run", "incarnation", "scores")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    SCORES_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    incarnation: str
+    scores: CanaryScores
+    def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., scores: _Optional[_Union[CanaryScores, _Mapping]] = ...) -> None: ...
+
+class ReportCanaryResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Finding(_message.Message):
+    __slots__ = ("kind", "message")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    kind: FindingKind
+    message: str
+    def __init__(self, kind: _Optional[_Union[FindingKind, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class EngineStatus(_message.Message):
+    __slots__ = ("engine", "state", "reason", "kind", "release", "seen_at", "version_label", "version_labelled", "version_served", "version_published", "version_canary", "version_lag", "weight_age_seconds", "sync_seconds", "requests_running", "requests_waiting", "queue_seconds", "drain_seconds", "generation_tokens_per_second", "canary_log_ratio_abs_mean", "canary_log_ratio_abs_max", "canary_version", "checksum", "findings", "looks", "failed_looks", "canary_requests", "version_changes", "version_lag_generation_expected")
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    SEEN_AT_FIELD_NUMBER: _ClassVar[int]
+    VERSION_LABEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_LABELLED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_SERVED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_CANARY_FIELD_NUMBER: _ClassVar[int]
+    VERSION_LAG_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_AGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    SYNC_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_RUNNING_FIELD_NUMBER: _ClassVar[int]
+    REQUESTS_WAITING_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    DRAIN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_TOKENS_PER_SECOND_FIELD_NUMBER: _ClassVar[int]
+    CANARY_LOG_RATIO_ABS_MEAN_FIELD_NUMBER: _ClassVar[int]
+    CANARY_LOG_RATIO_ABS_MAX_FIELD_NUMBER: _ClassVar[int]
+    CANARY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    CHECKSUM_FIELD_NUMBER: _ClassVar[int]
+    FINDINGS_FIELD_NUMBER: _ClassVar[int]
+    LOOKS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_LOOKS_FIELD_NUMBER: _ClassVar[int]
+    CANARY_REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    VERSION_LAG_GENERATION_EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    engine: str
+    state: EngineState
+    reason: str
+    kind: EngineKind
+    release: str
+    seen_at: float
+    version_label: str
+    version_labelled: int
+    version_served: int
+    version_published: int
+    version_canary: int
+    version_lag: int
+    weight_age_seconds: float
+    sync_seconds: float
+    requests_running: int
+    requests_waiting: int
+    queue_seconds: float
+    drain_seconds: float
+    generation_tokens_per_second: float
+    canary_log_ratio_abs_mean: float
+    canary_log_ratio_abs_max: float
+    canary_version: int
+    checksum: str
+    findings: _containers.RepeatedCompositeFieldContainer[Finding]
+    looks: int
+    failed_looks: int
+    canary_requests: int
+    version_changes: int
+    version_lag_generation_expected: float
+    def __init__(self, engine: _Optional[str] = ..., state: _Optional[_Union[EngineState, str]] = ..., reason: _Optional[str] = ..., kind: _Optional[_Union[EngineKind, str]] = ..., release: _Optional[str] = ..., seen_at: _Optional[float] = ..., version_label: _Optional[str] = ..., version_labelled: _Optional[int] = ..., version_served: _Optional[int] = ..., version_published: _Optional[int] = ..., version_canary: _Optional[int] = ..., version_lag: _Optional[int] = ..., weight_age_seconds: _Optional[float] = ..., sync_seconds: _Optional[float] = ..., requests_running: _Optional[int] = ..., requests_waiting: _Optional[int] = ..., queue_seconds: _Optional[float] = ..., drain_seconds: _Optional[float] = ..., generation_tokens_per_second: _Optional[float] = ..., canary_log_ratio_abs_mean: _Optional[float] = ..., canary_log_ratio_abs_max: _Optional[float] = ..., canary_version: _Optional[int] = ..., checksum: _Optional[str] = ..., findings: _Optional[_Iterable[_Union[Finding, _Mapping]]] = ..., looks: _Optional[int] = ..., failed_looks: _Optional[int] = ..., canary_requests: _Optional[int] = ..., version_changes: _Optional[int] = ..., version_lag_generation_expected: _Optional[float] = ...) -> None: ...
+
+class ReportEnginesRequest(_message.Message):
+    __slots__ = ("run", "probe", "engines", "period_seconds")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    PROBE_FIELD_NUMBER: _ClassVar[int]
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    probe: str
+    engines: _containers.RepeatedCompositeFieldContainer[EngineStatus]
+    period_seconds: float
+    def __init__(self, run: _Optional[str] = ..., probe: _Optional[str] = ..., engines: _Optional[_Iterable[_Union[EngineStatus, _Mapping]]] = ..., period_seconds: _Optional[float] = ...) -> None: ...
+
+class ReportEnginesResponse(_message.Message):
+    __slots__ = ("facts",)
+    FACTS_FIELD_NUMBER: _ClassVar[int]
+    facts: TrainerFacts
+    def __init__(self, facts: _Optional[_Union[TrainerFacts, _Mapping]] = ...) -> None: ...
+
+class WatchEnginesRequest(_message.Message):
+    __slots__ = ("run",)
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    def __init__(self, run: _Optional[str] = ...) -> None: ...
+
+class WatchEnginesResponse(_message.Message):
+    __slots__ = ("engines", "at")
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineStatus]
+    at: float
+    def __init__(self, engines: _Optional[_Iterable[_Union[EngineStatus, _Mapping]]] = ..., at: _Optional[float] = ...) -> None: ...

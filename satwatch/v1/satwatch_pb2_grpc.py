@@ -40,6 +40,21 @@ class SatwatchServiceStub(object):
                 request_serializer=satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoRequest.SerializeToString,
                 response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoResponse.FromString,
                 )
+        self.ReportCanary = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/ReportCanary',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryResponse.FromString,
+                )
+        self.ReportEngines = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/ReportEngines',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesResponse.FromString,
+                )
+        self.WatchEngines = channel.unary_stream(
+                '/satwatch.v1.SatwatchService/WatchEngines',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.FromString,
+                )
 
 
 class SatwatchServiceServicer(object):
@@ -83,6 +98,28 @@ class SatwatchServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportCanary(self, request, context):
+        """ReportCanary records the trainer's scores of the canary under one version of its weights. The same version again
+        replaces them.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReportEngines(self, request, context):
+        """ReportEngines takes what a probe knows of its engines, and answers with what the probe needs of the trainer.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WatchEngines(self, request, context):
+        """WatchEngines sends all that is known of all engines: at once, and again after each change.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SatwatchServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +147,21 @@ def add_SatwatchServiceServicer_to_server(servicer, server):
                     servicer.GetServerInfo,
                     request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoRequest.FromString,
                     response_serializer=satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoResponse.SerializeToString,
+            ),
+            'ReportCanary': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportCanary,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryResponse.SerializeToString,
+            ),
+            'ReportEngines': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportEngines,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesResponse.SerializeToString,
+            ),
+            'WatchEngines': grpc.unary_stream_rpc_method_handler(
+                    servicer.WatchEngines,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -204,5 +256,56 @@ class SatwatchService(object):
         return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/GetServerInfo',
             satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoRequest.SerializeToString,
             satwatch_dot_v1_dot_satwatch__pb2.GetServerInfoResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ReportCanary(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/ReportCanary',
+            satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.ReportCanaryResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ReportEngines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/ReportEngines',
+            satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.ReportEnginesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def WatchEngines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(request, target, '/satwatch.v1.SatwatchService/WatchEngines',
+            satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -8,7 +8,18 @@ import pytest
 
 PUBLIC = {
     "satwatch": ["__version__", "connect"],
-    "satwatch.client": ["BoundsClient", "Call", "Client", "ClientStats", "FakeClient", "Microbatch", "connect"],
+    "satwatch.client": [
+        "BoundsClient",
+        "Call",
+        "Client",
+        "ClientStats",
+        "EngineReporter",
+        "FakeClient",
+        "Microbatch",
+        "connect",
+        "default_canary",
+        "watch_engines",
+    ],
     "satwatch.engines": [
         "logprobs_from_meta_info",
         "read_label",
@@ -18,6 +29,16 @@ PUBLIC = {
         "versions_per_token",
     ],
     "satwatch.hooks": ["Attachment", "ClipRadii", "use"],
+    "satwatch.hooks.canary": ["canary_logprobs", "report_canary"],
+    "satwatch.probe": [
+        "EngineSnapshot",
+        "EngineStatus",
+        "HttpEngine",
+        "ProbeSettings",
+        "Watcher",
+        "attach",
+        "watching",
+    ],
     "satwatch.sat": [
         "BatchSummary",
         "Bracket",

@@ -1021,6 +1021,16 @@ def test_a_version_for_a_sidecar_that_has_forgotten_the_run_opens_it_again(sidec
     assert client.stats.breaker == "closed"
 
 
+def test_a_version_said_again_is_as_old_as_it_is(sidecar, connect, monkeypatch):
+    client, clock = connect(sidecar.address, on_failure="raise"), time.monotonic
+    client.clip_bounds(D)
+    client.publish_version(8)
+    monkeypatch.setattr(time, "monotonic", lambda: clock() + 1000.0)
+    client.publish_version(8)
+    first, again = (message.age_seconds for message in sidecar.received("PublishVersion"))
+    assert 0.0 <= first < 1000.0 <= again
+
+
 def test_a_version_waits_for_the_one_before_it_no_longer_than_the_deadline(sidecar, connect):
     held = sidecar.faults["PublishVersion"] = Held(sidecar, "PublishVersion")
     client = connect(sidecar.address, timeout=HASTY * 10, on_failure="raise")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import queue
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,7 +21,11 @@ MESSAGES = {
     "ComputeBounds": pb.ComputeBoundsRequest,
     "PublishVersion": pb.PublishVersionRequest,
     "GetServerInfo": pb.GetServerInfoRequest,
+    "ReportCanary": pb.ReportCanaryRequest,
+    "ReportEngines": pb.ReportEnginesRequest,
+    "WatchEngines": pb.WatchEnginesRequest,
 }
+STREAMS = {"WatchEngines"}
 INFO = types.ServerInfo("9.9.9", "cpu", 64 * 2**20, 8 * 2**20, "", 1.0)
 
 Fault = Callable[[Any, grpc.ServicerContext], bytes]
@@ -35,6 +40,10 @@ class Sidecar(grpc.GenericRpcHandler):
         self.requests: list[tuple[str, Any]] = []
         self.rule = types.Rule()
         self.open = False
+        self.facts = types.TrainerFacts()
+        # What a stream of WatchEngines sends: statuses or bytes; None ends it.
+        self.changes: queue.Queue[Any] = queue.Queue()
+        self.watch_ended = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         self._server.add_generic_rpc_handlers((self,))
         port = self._server.add_insecure_port(address)
@@ -45,6 +54,8 @@ class Sidecar(grpc.GenericRpcHandler):
         method = details.method.rpartition("/")[2]
         if method not in MESSAGES:
             return None
+        if method in STREAMS:
+            return grpc.unary_stream_rpc_method_handler(lambda data, context: self._stream(method, data, context))
         return grpc.unary_unary_rpc_method_handler(lambda data, context: self._answer(method, data, context))
 
     def received(self, method: str) -> list[Any]:
@@ -60,6 +71,19 @@ class Sidecar(grpc.GenericRpcHandler):
         self.requests.append((method, message))
         fault = self.faults.get(method)
         return getattr(self, f"answer_{method}")(message, context) if fault is None else fault(message, context)
+
+    def _stream(self, method: str, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        message = MESSAGES[method].FromString(data)
+        self.requests.append((method, message))
+        if method in self.faults:
+            yield self.faults[method](message, context)
+        context.add_callback(self.watch_ended.set)
+        context.add_callback(lambda: self.changes.put(None))
+        while (change := self.changes.get()) is not None:
+            if callable(change):
+                change(message, context)
+            else:
+                yield change if isinstance(change, bytes) else watched(change)
 
     def answer_OpenRun(self, message: pb.OpenRunRequest, context: grpc.ServicerContext) -> bytes:
         self.open, self.rule = True, wire.decode_opening(message).rule
@@ -77,12 +101,23 @@ class Sidecar(grpc.GenericRpcHandler):
     def answer_GetServerInfo(self, message: pb.GetServerInfoRequest, context: grpc.ServicerContext) -> bytes:
         return pb.GetServerInfoResponse(server=wire.encode_server_info(self.info)).SerializeToString()
 
+    def answer_ReportCanary(self, message: pb.ReportCanaryRequest, context: grpc.ServicerContext) -> bytes:
+        return pb.ReportCanaryResponse().SerializeToString()
+
+    def answer_ReportEngines(self, message: pb.ReportEnginesRequest, context: grpc.ServicerContext) -> bytes:
+        return pb.ReportEnginesResponse(facts=wire.encode_facts(self.facts, 0.0)).SerializeToString()
+
     def reply(self, message: pb.ComputeBoundsRequest) -> types.BoundsReply:
         """The right reply."""
         batch = wire.decode_request(message).batch
         assert isinstance(batch, types.TokenBatch)
         q = score_batch(unpack(batch.log_ratio), self.rule, None, batch.sequence_lengths or None).reference()
         return types.BoundsReply(replace(self.rule, scope="microbatch"), None if math.isnan(q) else q, batch.tokens)
+
+
+def watched(statuses: tuple[types.EngineStatus, ...]) -> bytes:
+    """One message of WatchEngines."""
+    return pb.WatchEnginesResponse(engines=wire.encode_statuses(statuses), at=1.0).SerializeToString()
 
 
 class Held:

@@ -4,9 +4,11 @@ import grpc
 import pytest
 
 from satwatch import errors
-from satwatch.client.connection import Connection, Deadline
+from satwatch.client.connection import Connection
+from satwatch.client.deadline import Deadline
 from satwatch.client.misses import Missed
-from satwatch.types import RunOpening
+from satwatch.types import Canary, CanaryScores, EnginesReport, PackedFloats, RunOpening, TrainerFacts
+from tests.clock import Clock
 from tests.unit.client.faulty import INFO, Sidecar, abort
 
 PATIENT = 120.0
@@ -26,15 +28,8 @@ def connection(sidecar):
     made.close()
 
 
-class Clock:
-    now = 100.0
-
-    def __call__(self):
-        return self.now
-
-
 def test_a_deadline_is_one_for_all_parts():
-    clock = Clock()
+    clock = Clock(100.0)
     deadline = Deadline.after(2.0, clock)
     clock.now += 1.5
     assert deadline.remaining == 0.5
@@ -43,7 +38,7 @@ def test_a_deadline_is_one_for_all_parts():
 
 
 def test_a_deadline_that_has_passed_sends_nothing(sidecar, connection):
-    clock = Clock()
+    clock = Clock(100.0)
     deadline = Deadline.after(2.0, clock)
     clock.now += 2.0
     with pytest.raises(Missed, match=r"GetServerInfo at .*: no answer within 2 s") as caught:
@@ -65,6 +60,10 @@ def test_opening_a_run_tells_what_the_sidecar_is(connection):
         ("OpenRun", lambda connection: connection.open_run(RunOpening("r"), Deadline.after(PATIENT))),
         ("GetServerInfo", lambda connection: connection.server_info(Deadline.after(PATIENT))),
         ("ComputeBounds", lambda connection: connection.compute_bounds(b"", Deadline.after(PATIENT))),
+        (
+            "ReportEngines",
+            lambda connection: connection.report_engines(EnginesReport("p", (), 1.0), Deadline.after(PATIENT)),
+        ),
     ],
 )
 def test_garbage_is_a_wrong_reply(sidecar, connection, method, call):
@@ -80,6 +79,21 @@ def test_a_closed_connection_is_a_miss(connection):
     with pytest.raises(Missed, match="the connection is closed") as caught:
         connection.server_info(Deadline.after(PATIENT))
     assert caught.value.kind == "unavailable"
+
+
+def test_a_closed_connection_watches_nothing(connection):
+    connection.close()
+    with pytest.raises(Missed, match=r"WatchEngines at .*: the connection is closed"):
+        connection.watch_engines("r")
+
+
+def test_an_answer_above_grpc_s_own_limit_is_taken(sidecar, connection):
+    # A canary of the largest size, scored often: 16 MiB.
+    canary = Canary(((1,) * 16_384,))
+    scores = [CanaryScores(canary, version, PackedFloats("float32", bytes(4 * 16_383))) for version in range(256)]
+    sidecar.facts = TrainerFacts("r", (), tuple(scores))
+    facts = connection.report_engines(EnginesReport("p", (), 1.0), Deadline.after(PATIENT))
+    assert facts == sidecar.facts
 
 
 def test_a_miss_does_not_hold_on_to_what_grpc_frees(sidecar, connection):

@@ -1,14 +1,24 @@
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import itertools
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import get_args
 
+import pytest
+import torch
+
 import satwatch
+from satwatch.client import ClientStats
 from satwatch.client.batch import BatchFields
 from satwatch.client.misses import Missed, MissKind
 from satwatch.errors import UnavailableError
+from satwatch.sat import unpack
+from satwatch.types import PublishedVersion, TrainerFacts
+from tests.unit.client.faulty import Sidecar
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "client.md").read_text()
 
@@ -48,6 +58,47 @@ def test_each_field_of_a_batch_is_there():
     assert sorted(said) == sorted(["log_ratio", *BatchFields.__annotations__])
     taken = list(inspect.signature(satwatch.client.Client.clip_bounds).parameters)[2:]
     assert sorted(taken) == sorted(BatchFields.__annotations__)
+
+
+def examples(heading):
+    return re.findall(r"```python\n(.*?)```", TEXT.split(f"{heading}\n", 1)[1].split("\n## ", 1)[0], re.DOTALL)
+
+
+def test_the_canary_is_scored_in_a_few_lines_that_run_as_they_stand():
+    (example,) = examples("## The canary")
+    body = example.split('"""\n', 1)[1]
+    assert len(body.splitlines()) <= 10
+    names = {}
+    exec(compile(example, "docs/client.md", "exec"), names)
+    table = torch.randn(200, 200, generator=torch.Generator().manual_seed(0)).bfloat16().requires_grad_()
+    fake = satwatch.client.FakeClient()
+    names["report_canary"](fake, lambda input_ids: SimpleNamespace(logits=table[input_ids]), 3)
+    (scores,) = fake.canaries
+    expected = [
+        torch.log_softmax(table[before].double(), 0)[after].item()
+        for sequence in satwatch.client.default_canary().sequences
+        for before, after in itertools.pairwise(sequence)
+    ]
+    assert (scores.version, scores.canary, scores.is_comparable) == (3, satwatch.client.default_canary(), True)
+    assert unpack(scores.logprobs).tolist() == pytest.approx(expected, abs=1e-4)
+
+
+def test_the_reporter_s_example_runs_as_it_stands_with_a_sidecar_and_without(capsys):
+    (example,) = examples("## Engines")
+    address = '"127.0.0.1:4820"'
+    assert address in example
+    sidecar = Sidecar()
+    sidecar.facts = TrainerFacts("r", (PublishedVersion(7, 0.0),))
+    here = example.replace(address, repr(sidecar.address)).replace("timeout=0.2", "timeout=120.0")
+    exec(compile(here, "docs/client.md", "exec"), {})
+    sidecar.stop()
+    exec(compile(here, "docs/client.md", "exec"), {})
+    assert capsys.readouterr().out.split() == ["7", "None"]
+
+
+def test_each_count_of_a_canary_is_there():
+    names = {field.name for field in dataclasses.fields(ClientStats) if field.name.startswith("canaries_")}
+    assert names == set(re.findall(r"`stats\.(canaries_\w+)`", TEXT))
 
 
 def test_the_example_of_the_fake_runs_as_it_stands():
