@@ -1,0 +1,1 @@
+"""Engines looked at over HTTP, and where they are listed."""
