@@ -15,6 +15,8 @@ from satwatch.cli.bench import bench
 from satwatch.cli.check import check
 from satwatch.cli.demo import demo
 from satwatch.cli.edge import exit_codes
+from satwatch.cli.forecast import forecast
+from satwatch.cli.probe import probe
 from satwatch.cli.serve import check_config, serve
 from satwatch.cli.version import version
 
@@ -59,8 +61,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=(
-        "Exit codes: 0 done, 2 wrong use or a failed start, 130 interrupted, 141 nobody reads the output any more, "
-        "143 ended by SIGTERM."
+        "Exit codes: 0 done, 1 what --fail-on names was found, 2 wrong use or a failed start, 130 interrupted, "
+        "141 nobody reads the output any more, 143 ended by SIGTERM."
     ),
 )
 
@@ -86,8 +88,8 @@ def _satwatch(
     """Watch and guard asynchronous LLM reinforcement learning.
 
     A trainer asks the sidecar how far each token may move and gets SAT clip bounds back. Start one with
-    [bold]satwatch serve[/bold], see it all work with [bold]satwatch demo[/bold], and look at recorded batches with
-    [bold]satwatch analyze[/bold].
+    [bold]satwatch serve[/bold], see it all work with [bold]satwatch demo[/bold], look at recorded batches with
+    [bold]satwatch analyze[/bold], and at rollout engines with [bold]satwatch probe[/bold].
     """
 
 
@@ -95,10 +97,12 @@ app.callback(help=_paragraphs(_satwatch))(_satwatch)
 for command, name in (
     (serve, "serve"),
     (analyze, "analyze"),
+    (probe, "probe"),
     (demo, "demo"),
     (check, "check"),
     (check_config, "check-config"),
     (bench, "bench"),
+    (forecast, "forecast"),
     (version, "version"),
 ):
     app.command(name, cls=Command, help=_paragraphs(command))(command)

@@ -46,7 +46,16 @@ def exit_codes(ctx: Any) -> Iterator[None]:  # noqa: ANN401 - typer's context cl
 
 def need_server_extra(command: str) -> None:
     """Leave, saying what to install, unless this installation has what a sidecar is made of."""
-    if lacks_any("server"):
+    _need("server", command)
+
+
+def need_probe_extra(command: str) -> None:
+    """Leave, saying what to install, unless this installation has what looks at engines."""
+    _need("probe", command)
+
+
+def _need(extra: str, command: str) -> None:
+    if lacks_any(extra):
         complain(advice(command))
         raise typer.Exit(FAILED)
 

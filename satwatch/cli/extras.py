@@ -9,10 +9,12 @@ from typing import Final
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("typer", "rich", "pyarrow", "safetensors"),
     "server": ("pydantic", "prometheus_client", "grpc_health", "grpc_reflection"),
+    "probe": ("httpx", "pydantic", "prometheus_client"),
 }
-NEEDS: Final[Mapping[str, tuple[str, ...]]] = dict.fromkeys(
-    ("serve", "demo", "check-config", "bench"), ("cli", "server")
-)
+NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("serve", "demo", "check-config", "bench"), ("cli", "server")),
+    "probe": ("cli", "probe"),
+}
 
 
 def brings(module: str) -> bool:

@@ -6,12 +6,15 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
 from satwatch.cli.edge import need_server_extra
 from satwatch.cli.numbers import whole_number
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 CONFIG_VARIABLE: Final = "SATWATCH_CONFIG"
 
@@ -86,10 +89,32 @@ def check_config(
     from satwatch.server.settings import load_settings
 
     settings = load_settings(file, name=_named(file))
-    for name, value in settings.model_dump(mode="json").items():
-        # For strings, numbers and lists of them JSON is TOML.
-        origin = _named(file, file.name) if name in settings.model_fields_set else "default"
-        typer.echo(f"{f'{name} = {json.dumps(value)}':<40}  # {origin}")
+    _print_settings(settings, _named(file, file.name))
+
+
+def _print_settings(settings: BaseModel, file: str) -> None:
+    """Print settings as TOML, each with its origin; what is not set has no value in TOML, and is left out."""
+    tables = {}
+    for name, value in settings.model_dump(mode="json", exclude_none=True).items():
+        if isinstance(value, dict):
+            tables[name] = getattr(settings, name)
+        else:
+            typer.echo(
+                f"{f'{name} = {_toml(value)}':<40}  # {file if name in settings.model_fields_set else 'default'}"
+            )
+    for name, table in tables.items():
+        typer.echo(f"\n[{name}]")
+        _print_settings(table, file)
+
+
+def _toml(value: object) -> str:
+    """Write a string, a number, a boolean or a list of them.
+
+    >>> _toml(["a", 1]), _toml(True)
+    ('["a", 1]', 'true')
+    """
+    # JSON is TOML for these, but for the escapes of characters beyond 16 bits and the lack of one for delete.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _named(file: Path | None, name: str = "") -> str:

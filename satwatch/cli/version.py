@@ -22,6 +22,7 @@ PACKAGES: Final = (
     "pyarrow",
     "safetensors",
     "prometheus-client",
+    "httpx",
 )
 
 

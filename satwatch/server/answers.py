@@ -89,7 +89,8 @@ class Answers:
     async def publish_version(self, data: bytes) -> bytes:
         """Answer PublishVersion."""
         message = wire.parse(pb.PublishVersionRequest, data)
-        previous = self._registry.publish(message.run, message.incarnation, message.version)
+        age = wire.read_age("age_seconds", message.age_seconds)
+        previous = self._registry.publish(message.run, message.incarnation, message.version, age)
         return pb.PublishVersionResponse(previous_version=previous).SerializeToString()
 
     async def get_server_info(self, data: bytes) -> bytes:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from satwatch.sat.summary import QUANTILES
+from satwatch.server.engine_metrics import ENGINE_FAMILIES, add_engines
+from satwatch.server.engines import EngineBoard
+from satwatch.server.families import Family, Labels, Samples, counter, gauge
 from satwatch.server.ledger import Ledger
 from satwatch.server.runs import Run, RunRegistry
 from satwatch.server.stats import Snapshot
@@ -19,82 +21,60 @@ from satwatch.server.traffic import INTERNAL_ERROR, Traffic
 # A scrape waits this long for the accounts of what was answered before it; Prometheus' own patience is 10 s.
 PATIENCE_SECONDS: Final = 2.0
 
-Kind: TypeAlias = Literal["counter", "gauge", "histogram"]
-Labels: TypeAlias = tuple[str, ...]
-Samples: TypeAlias = defaultdict[str, list[tuple[Labels, float]]]
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """A metric: its name, its type, its labels and what it means."""
-
-    name: str
-    kind: Kind
-    labels: Labels
-    help: str
-
-
-def _gauge(name: str, help_text: str, *labels: str) -> Family:
-    return Family(f"satwatch_{name}", "gauge", labels, help_text)
-
-
-def _counter(name: str, help_text: str, *labels: str) -> Family:
-    return Family(f"satwatch_{name}_total", "counter", labels, help_text)
-
-
 FAMILIES: Final = (
-    _gauge("quantile_reference", "Tail threshold q of the latest batch, in nats.", "run"),
-    _gauge("gate_rate", "Share of tokens whose interval is contracted.", "run"),
-    _gauge("clip_radius_mean", "Mean clip radius of a side.", "run", "side"),
-    _gauge("contraction_min", "Smallest contraction factor; 1 when nothing is gated.", "run"),
-    _gauge("clip_fraction", "Share of tokens that the contracted interval clips.", "run"),
-    _gauge("clip_fraction_ppo", "Share of tokens that the nominal interval would clip.", "run"),
-    _gauge("intercepted_fraction", "Share of tokens clipped by the contraction alone.", "run"),
-    _gauge("log_ratio_mean", "Mean log-ratio, in nats.", "run"),
-    _gauge("log_ratio_abs_mean", "Mean absolute log-ratio, in nats.", "run"),
-    _gauge("log_ratio_abs", "Quantile q of the absolute log-ratio, in nats.", "run", "q"),
-    _gauge("log_ratio_abs_max", "Largest finite absolute log-ratio, in nats.", "run"),
-    _gauge("kl_k1", "KL divergence of behavior from policy, estimator k1, in nats.", "run"),
-    _gauge("kl_k2", "KL divergence of behavior from policy, estimator k2, in nats.", "run"),
-    _gauge("kl_k3", "KL divergence of behavior from policy, estimator k3, in nats.", "run"),
-    _gauge("tv_sampled", "Total variation distance of behavior and policy, estimated.", "run"),
-    _gauge("chi2", "Chi-square divergence of policy from behavior, estimated.", "run"),
-    _gauge("ess_ratio", "Effective sample size as a share of the tokens.", "run"),
-    _gauge("ratio_max", "Largest probability ratio.", "run"),
-    _gauge("tail_index", "Hill estimate of the tail beyond q; heavier when larger.", "run"),
-    _gauge("version_lag_mean", "Mean version lag of the tokens whose lag is known.", "run"),
-    _gauge("version_lag_max", "Largest version lag.", "run"),
-    _gauge("version_lag_generation_mean", "Mean versions that passed while a response was generated.", "run"),
-    _gauge("version_lag_queue_mean", "Mean versions that passed while a response waited.", "run"),
-    _gauge("version_coverage_ratio", "Share of tokens whose version lag is known.", "run"),
-    _gauge("behavior_versions", "Distinct versions that generated the tokens.", "run"),
-    _gauge("router_flip_rate", "Share of (token, layer) pairs whose expert sets differ.", "run"),
-    _gauge("router_layer_flip_rate", "Share of tokens whose expert sets differ in a layer.", "run", "layer"),
-    _gauge("router_expert_disagreement", "Mean share of experts that engine and trainer do not share.", "run"),
-    _gauge("router_token_flip_rate", "Share of tokens with a differing layer.", "run"),
-    _gauge("router_coverage", "Share of tokens with a route from both sides.", "run"),
-    _gauge("policy_version", "Policy version that consumed the latest batch.", "run"),
-    _gauge("published_version", "Policy version last published to the engines.", "run"),
-    _counter("batches", "Batches answered.", "run"),
-    _counter("duplicate_batches", "Retried batches, answered again and not counted.", "run"),
-    _counter("tokens", "Active tokens received.", "run"),
-    _counter("nan_tokens", "Active tokens with a NaN log-ratio.", "run"),
-    _counter("inf_tokens", "Active tokens with an infinite log-ratio.", "run"),
-    _counter("extreme_tokens", "Active tokens with an absolute log-ratio above 20.", "run"),
-    _counter("negative_lag_tokens", "Active tokens from a version newer than the policy's.", "run"),
-    _counter("scope_fallbacks", "Batches whose q is the microbatch's though the rule asks for more.", "run"),
-    _counter("client_fallbacks", "Batches that clients answered without the sidecar.", "run"),
-    _counter("requests", "Requests answered or refused.", "kind"),
+    gauge("quantile_reference", "Tail threshold q of the latest batch, in nats.", "run"),
+    gauge("gate_rate", "Share of tokens whose interval is contracted.", "run"),
+    gauge("clip_radius_mean", "Mean clip radius of a side.", "run", "side"),
+    gauge("contraction_min", "Smallest contraction factor; 1 when nothing is gated.", "run"),
+    gauge("clip_fraction", "Share of tokens that the contracted interval clips.", "run"),
+    gauge("clip_fraction_ppo", "Share of tokens that the nominal interval would clip.", "run"),
+    gauge("intercepted_fraction", "Share of tokens clipped by the contraction alone.", "run"),
+    gauge("log_ratio_mean", "Mean log-ratio, in nats.", "run"),
+    gauge("log_ratio_abs_mean", "Mean absolute log-ratio, in nats.", "run"),
+    gauge("log_ratio_abs", "Quantile q of the absolute log-ratio, in nats.", "run", "q"),
+    gauge("log_ratio_abs_max", "Largest finite absolute log-ratio, in nats.", "run"),
+    gauge("kl_k1", "KL divergence of behavior from policy, estimator k1, in nats.", "run"),
+    gauge("kl_k2", "KL divergence of behavior from policy, estimator k2, in nats.", "run"),
+    gauge("kl_k3", "KL divergence of behavior from policy, estimator k3, in nats.", "run"),
+    gauge("tv_sampled", "Total variation distance of behavior and policy, estimated.", "run"),
+    gauge("chi2", "Chi-square divergence of policy from behavior, estimated.", "run"),
+    gauge("ess_ratio", "Effective sample size as a share of the tokens.", "run"),
+    gauge("ratio_max", "Largest probability ratio.", "run"),
+    gauge("tail_index", "Hill estimate of the tail beyond q; heavier when larger.", "run"),
+    gauge("version_lag_mean", "Mean version lag of the tokens whose lag is known.", "run"),
+    gauge("version_lag_max", "Largest version lag.", "run"),
+    gauge("version_lag_generation_mean", "Mean versions that passed while a response was generated.", "run"),
+    gauge("version_lag_queue_mean", "Mean versions that passed while a response waited.", "run"),
+    gauge("version_coverage_ratio", "Share of tokens whose version lag is known.", "run"),
+    gauge("behavior_versions", "Distinct versions that generated the tokens.", "run"),
+    gauge("router_flip_rate", "Share of (token, layer) pairs whose expert sets differ.", "run"),
+    gauge("router_layer_flip_rate", "Share of tokens whose expert sets differ in a layer.", "run", "layer"),
+    gauge("router_expert_disagreement", "Mean share of experts that engine and trainer do not share.", "run"),
+    gauge("router_token_flip_rate", "Share of tokens with a differing layer.", "run"),
+    gauge("router_coverage", "Share of tokens with a route from both sides.", "run"),
+    gauge("policy_version", "Policy version that consumed the latest batch.", "run"),
+    gauge("published_version", "Policy version last published to the engines.", "run"),
+    counter("batches", "Batches answered.", "run"),
+    counter("duplicate_batches", "Retried batches, answered again and not counted.", "run"),
+    counter("tokens", "Active tokens received.", "run"),
+    counter("nan_tokens", "Active tokens with a NaN log-ratio.", "run"),
+    counter("inf_tokens", "Active tokens with an infinite log-ratio.", "run"),
+    counter("extreme_tokens", "Active tokens with an absolute log-ratio above 20.", "run"),
+    counter("negative_lag_tokens", "Active tokens from a version newer than the policy's.", "run"),
+    counter("scope_fallbacks", "Batches whose q is the microbatch's though the rule asks for more.", "run"),
+    counter("client_fallbacks", "Batches that clients answered without the sidecar.", "run"),
+    counter("requests", "Requests answered or refused.", "kind"),
     Family("satwatch_request_seconds", "histogram", ("kind",), "Time from a request's arrival to its answer."),
-    _counter("errors", "Requests refused and accounts failed.", "kind"),
-    _counter("received_bytes", "Bytes of requests."),
-    _counter("sent_bytes", "Bytes of answers."),
-    _counter("compute_seconds", "Time spent on bounds and diagnostics.", "device"),
-    _counter("device_fallbacks", "Batches that the CPU computed because the device refused."),
-    _gauge("streams", "Streams that are open."),
-    _gauge("runs", "Runs that are open."),
-    _gauge("info", "The sidecar, always 1.", "device"),
-    _gauge("start_time_seconds", "Start of the sidecar, in seconds since the epoch."),
+    counter("errors", "Requests refused and accounts failed.", "kind"),
+    counter("received_bytes", "Bytes of requests."),
+    counter("sent_bytes", "Bytes of answers."),
+    counter("compute_seconds", "Time spent on bounds and diagnostics.", "device"),
+    counter("device_fallbacks", "Batches that the CPU computed because the device refused."),
+    gauge("streams", "Streams that are open."),
+    gauge("runs", "Runs that are open."),
+    gauge("info", "The sidecar, always 1.", "device"),
+    gauge("start_time_seconds", "Start of the sidecar, in seconds since the epoch."),
+    *ENGINE_FAMILIES,
 )
 
 # The diagnostics whose name says in a label what the metric's name leaves out.
@@ -110,13 +90,21 @@ class SidecarCollector(Collector):
     """Collects the metrics of one sidecar when it is scraped."""
 
     def __init__(
-        self, registry: RunRegistry, ledger: Ledger, traffic: Traffic, *, device: str, started_at: float
+        self,
+        registry: RunRegistry,
+        ledger: Ledger,
+        board: EngineBoard,
+        traffic: Traffic,
+        *,
+        device: str,
+        started_at: float,
     ) -> None:
         """Collect from these parts; ``started_at`` is Unix time in seconds."""
         self._device = device
         self._started_at = started_at
         self._registry = registry
         self._ledger = ledger
+        self._board = board
         self._traffic = traffic
 
     def collect(self) -> Iterator[Metric]:
@@ -127,6 +115,7 @@ class SidecarCollector(Collector):
         for run in runs:
             _add_run(samples, run, snapshots.get(run.name))
         self._add_traffic(samples)
+        add_engines(samples, self._board.statuses(), self._board.dropped)
         for family in FAMILIES:
             if family.kind == "histogram":
                 yield self._request_seconds(family)

@@ -1,7 +1,7 @@
 """Which runs are open, under which rule, and which batches have been counted.
 
 Pure but for its log: values and a clock's reading in, values or refusals out; no socket, thread or file. One thread
-writes.
+writes; what a probe asks for, :meth:`RunRegistry.facts`, any thread may.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from satwatch.errors import (
     VersionOrderError,
     required,
 )
+from satwatch.server.facts import with_canary, with_published
 from satwatch.server.ranks import Rank
 from satwatch.server.retries import RETRY_KEYS, Retries
 from satwatch.server.stats import RunStats
-from satwatch.types import RULE_FIELDS, BoundsRequest, Rule, RunInfo, RunOpening
+from satwatch.types import RULE_FIELDS, BoundsRequest, CanaryScores, Rule, RunInfo, RunOpening, TrainerFacts
 
 logger = logging.getLogger(__name__)
 
@@ -33,10 +34,15 @@ IDLE_SECONDS: Final = 3600.0
 ENDED_INCARNATIONS: Final = 64
 # An incarnation that was heard of so short a time ago may well be alive.
 ALIVE_SECONDS: Final = 60.0
+# The run of `satwatch check`: no engine generates for it.
+CHECK_RUN: Final = "satwatch-check"
 
 _SHARED_RANK: Final = (
     "Run %r: rank %d sent two different batches as step %d, microbatch %d; such batches are not counted. "
     "Do several ranks share rank %d?"
+)
+_WHICH_RUN: Final = (
+    "The engines could be those of %s, so their versions are compared with none. Name one: run in [probe], or --run."
 )
 
 Change: TypeAlias = Literal["none", "new", "replaced"]
@@ -61,6 +67,7 @@ class Run:
         published_version: the last one published in this incarnation.
         version_may_fall: the run was opened again without an incarnation since then.
         policy_version: the last one seen in a batch.
+        facts: what a probe needs of this incarnation; replaced as a whole, and so safe to read from any thread.
         ended: the incarnations that others have replaced, the latest of them.
         has_warned: a retry with another content has been logged.
         ranks: what is kept of each rank.
@@ -81,10 +88,14 @@ class Run:
     published_version: int | None = None
     version_may_fall: bool = False
     policy_version: int | None = None
+    facts: TrainerFacts = field(init=False)
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=ENDED_INCARNATIONS))
     has_warned: bool = False
     ranks: dict[int, Rank] = field(default_factory=dict)
     stats: RunStats = field(default_factory=RunStats)
+
+    def __post_init__(self) -> None:
+        self.facts = TrainerFacts(self.name)
 
     @property
     def applied_rule(self) -> Rule:
@@ -125,6 +136,7 @@ class RunRegistry:
         self._clock = clock
         self._runs: dict[str, Run] = {}
         self._retries = Retries(retry_keys)
+        self._said_which: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -170,6 +182,7 @@ class RunRegistry:
             self._end_incarnation(run, opening.incarnation)
         run.incarnation, run.rule, run.world_size = opening.incarnation, opening.rule, opening.world_size
         run.published_version = run.policy_version = None
+        run.facts = TrainerFacts(run.name)
         run.window += 1
 
     def _end_incarnation(self, run: Run, successor: str) -> None:
@@ -225,8 +238,8 @@ class RunRegistry:
         run.touched = self._clock()
         return run
 
-    def publish(self, name: str, incarnation: str, version: int) -> int | None:
-        """Record a published version, and return the one before.
+    def publish(self, name: str, incarnation: str, version: int, age: float = 0.0) -> int | None:
+        """Record a version that was published ``age`` seconds ago, and return the one before.
 
         Raises:
             UnknownRunError: as :meth:`find`.
@@ -237,7 +250,42 @@ class RunRegistry:
         if previous is not None and version < previous and not run.version_may_fall:
             raise VersionOrderError(required("version", version, f"{previous} or more, the last one published"))
         run.published_version, run.version_may_fall = version, False
+        run.facts = with_published(run.facts, version, self._clock() - age)
         return previous
+
+    def report_canary(self, name: str, incarnation: str, scores: CanaryScores) -> None:
+        """Record the trainer's scores of its canary.
+
+        Raises:
+            UnknownRunError: as :meth:`find`.
+        """
+        run = self.find(name, incarnation)
+        run.facts = with_canary(run.facts, scores)
+
+    def facts(self, name: str = "") -> TrainerFacts:
+        """Return what a run's trainer has told that a probe needs; safe from any thread.
+
+        Args:
+            name: the run; one that isn't open has told nothing. Empty: the only run that has published a version or
+                scored a canary; one that was idle for an hour counts only where it is alone. Of several none is
+                chosen: a lag against another trainer's versions would be a wrong number.
+        """
+        if name:
+            run = self._runs.get(name)
+            return TrainerFacts(name) if run is None else run.facts
+        told = [run for run in self.runs() if run.name != CHECK_RUN and (run.facts.published or run.facts.canaries)]
+        if len(told) > 1:
+            now = self._clock()
+            told = [run for run in told if now - run.touched < IDLE_SECONDS] or told
+        self._say_which([run.name for run in told])
+        return told[0].facts if len(told) == 1 else TrainerFacts()
+
+    def _say_which(self, names: list[str]) -> None:
+        """Say that a run has to be named: once, and again when other runs are in question."""
+        several = tuple(sorted(names)) if len(names) > 1 else ()
+        if several and several != self._said_which:
+            logger.warning(_WHICH_RUN, " or ".join(map(repr, several[:8])))
+        self._said_which = several
 
     def place(self, run: Run, request: BoundsRequest) -> int:
         """Return the window of a batch that has come, after starting a new one if its step shows a restart."""

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -23,6 +23,8 @@ from satwatch.errors import ConfigError, SatwatchError, required
 from satwatch.server.allocation import keep_freed_memory
 from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector, choose_device
+from satwatch.server.engine_answers import EngineAnswers
+from satwatch.server.engines import OWN_PROBE, EngineBoard
 from satwatch.server.ledger import Ledger
 from satwatch.server.listen import SocketFile, ensure_free, split_address
 from satwatch.server.metrics import SidecarCollector
@@ -31,7 +33,7 @@ from satwatch.server.scrape import serving_metrics
 from satwatch.server.servicer import Servicer
 from satwatch.server.settings import Settings
 from satwatch.server.traffic import Traffic
-from satwatch.types import ServerInfo
+from satwatch.types import EngineStatus, ServerInfo, TrainerFacts
 from satwatch.wire import SERVICE
 
 logger = logging.getLogger(__name__)
@@ -74,16 +76,17 @@ async def sidecar(settings: Settings) -> AsyncIterator[RunningServer]:
     """Serve on the running event loop until the block ends; then drain.
 
     Raises:
-        ConfigError: an address that is taken, or a device that is not there.
+        ConfigError: an address that is taken, a device that is not there, or a key file of [probe] that can't be read.
     """
     device = choose_device(settings.device)
     started_at = time.time()
     traffic = Traffic(device.type)
     registry = RunRegistry(settings.max_runs, time.monotonic)
+    board = EngineBoard(settings.max_engines, time.monotonic)
     async with AsyncExitStack() as stack:
         ledger = Ledger(settings.max_pending_tokens)
         stack.callback(ledger.close)
-        collector = SidecarCollector(registry, ledger, traffic, device=str(device), started_at=started_at)
+        collector = SidecarCollector(registry, ledger, board, traffic, device=str(device), started_at=started_at)
         info = ServerInfo(
             version=__version__,
             device=str(device),
@@ -94,7 +97,9 @@ async def sidecar(settings: Settings) -> AsyncIterator[RunningServer]:
         )
         answers = Answers(info, registry, Selector(device, settings.device_memory_bytes), ledger, traffic)
         stack.callback(answers.close)
-        addresses = await _serve_grpc(settings, Servicer(answers, traffic), stack)
+        engines = EngineAnswers(registry, board)
+        addresses = await _serve_grpc(settings, Servicer(answers, engines, traffic), stack)
+        _start_probe(settings, engines, stack)
         yield RunningServer(addresses, info)
 
 
@@ -125,6 +130,22 @@ async def _serve_grpc(settings: Settings, servicer: Servicer, stack: AsyncExitSt
     stack.push_async_callback(drain)
     await server.start()
     return addresses
+
+
+def _start_probe(settings: Settings, engines: EngineAnswers, stack: AsyncExitStack) -> None:
+    """Look at the engines that the settings name, in a thread, until the stack closes."""
+    probe = settings.probe
+    if probe is None:
+        return
+    from satwatch.probe.watch import watching  # it needs the extra probe
+
+    def exchange(statuses: tuple[EngineStatus, ...]) -> TrainerFacts:
+        return engines.exchange(OWN_PROBE, statuses, probe.longest_round_seconds, probe.run)
+
+    own = ExitStack()
+    own.enter_context(watching(probe, exchange))
+    # Its thread may be in mid-look: the event loop still answers while it ends.
+    stack.push_async_callback(asyncio.to_thread, own.close)
 
 
 def _options(settings: Settings) -> list[tuple[str, int]]:

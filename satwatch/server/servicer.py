@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import Any, Final, NoReturn, TypeAlias, TypeVar, cast
 
 import grpc
 import grpc.aio
@@ -14,6 +14,7 @@ import grpc.aio
 from satwatch import wire
 from satwatch.errors import InvalidBatchError, OverloadedError, SatwatchError, UnavailableError, required
 from satwatch.server.answers import Answers
+from satwatch.server.engine_answers import EngineAnswers
 from satwatch.server.traffic import Traffic
 from satwatch.v1 import satwatch_pb2 as pb
 
@@ -29,6 +30,7 @@ _DEFECT: Final = "the sidecar failed on this request and serves on; its log says
 
 Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 Answer: TypeAlias = Callable[[bytes], Awaitable[bytes]]
+T = TypeVar("T")
 
 
 class InternalError(SatwatchError):
@@ -40,9 +42,17 @@ class InternalError(SatwatchError):
 class Servicer:
     """Serves one sidecar's answers over gRPC; for one event loop."""
 
-    def __init__(self, answers: Answers, traffic: Traffic, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        answers: Answers,
+        engines: EngineAnswers,
+        traffic: Traffic,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         """Serve these answers, and count; the clock counts seconds."""
         self._answers = answers
+        self._engines = engines
         self._traffic = traffic
         self._clock = clock
         self._active = 0
@@ -61,15 +71,18 @@ class Servicer:
             "ComputeBounds": self._answers.compute_bounds,
             "PublishVersion": self._answers.publish_version,
             "GetServerInfo": self._answers.get_server_info,
+            "ReportCanary": self._engines.report_canary,
+            "ReportEngines": self._engines.report_engines,
         }
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             name: grpc.unary_unary_rpc_method_handler(self._unary(name, answer)) for name, answer in unary.items()
         }
         methods["StreamBounds"] = grpc.stream_stream_rpc_method_handler(self._stream)
+        methods["WatchEngines"] = grpc.unary_stream_rpc_method_handler(self._watch)
         return grpc.method_handlers_generic_handler(wire.SERVICE, methods)
 
     async def close(self, timeout: float) -> None:
-        """Take nothing more, end the streams that wait for a message, and wait for what is in flight.
+        """Take nothing more, end the streams that wait for a message or for news, and wait for what is in flight.
 
         Args:
             timeout: seconds to wait at most.
@@ -145,28 +158,46 @@ class Servicer:
         return handle
 
     async def _stream(self, _requests: object, context: Context) -> None:
+        async def serve() -> None:
+            while isinstance(data := await self._idle(context.read), bytes):
+                await context.write(await self._answer_item(data))
+
+        await self._until_its_end(serve, context)
+
+    async def _watch(self, data: bytes, context: Context) -> None:
+        async def serve() -> None:
+            with self._engines.watching() as watch:
+                await context.write(await self.attempt("WatchEngines", watch.first, data))
+                while True:
+                    reply = await self._idle(watch.next)
+                    self._traffic.pushed(len(reply))
+                    await context.write(reply)
+
+        await self._until_its_end(serve, context)
+
+    async def _until_its_end(self, serve: Callable[[], Awaitable[None]], context: Context) -> None:
         self._traffic.streams += 1
         try:
-            while (data := await self._next_message(context)) is not None:
-                await context.write(await self._answer_item(data))
+            await serve()
         except (asyncio.CancelledError, UnavailableError):
-            # Either the client left, and nothing is to be said, or close() ended the wait for its next message.
+            # Either the client left, and nothing is to be said, or close() ended the wait for the next message.
             if not self._closing:
                 raise
             await _abort(context, UnavailableError(_CLOSING))
+        except SatwatchError as error:
+            await _abort(context, error)
         finally:
             self._traffic.streams -= 1
 
-    async def _next_message(self, context: Context) -> bytes | None:
-        """Read a message, or None at the end; while it waits, nothing is in flight, and close() may cancel it."""
+    async def _idle(self, wait: Callable[[], Awaitable[T]]) -> T:
+        """Wait for a stream's next message; meanwhile nothing is in flight, and close() may cancel the wait."""
         self._check_open()
         task = cast("asyncio.Task[Any]", asyncio.current_task())
         self._idle_streams.add(task)
         try:
-            data: object = await context.read()
+            return await wait()
         finally:
             self._idle_streams.discard(task)
-        return data if isinstance(data, bytes) else None
 
     async def _answer_item(self, data: bytes) -> bytes:
         request_id: int | None = None

@@ -5,23 +5,23 @@ The names are API. A value that can't be meant is refused with its file, its nam
 
 from __future__ import annotations
 
-import difflib
-import json
 import re
-import tomllib
 from collections.abc import Mapping
+from importlib.util import find_spec
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
-from pydantic_core import ErrorDetails
 
-from satwatch.errors import ConfigError, required
+from satwatch.errors import ConfigError
+from satwatch.probe.loading import TABLE, read_toml
+from satwatch.probe.refusals import Refusals
+from satwatch.probe.settings import ProbeSettings
 from satwatch.server.listen import address_requirement, is_loopback, split_address
 
 MIB: Final = 2**20
-SHOWN_CHARACTERS: Final = 80
+PROBE_EXTRA: Final = "the extra probe: pip install 'satwatch[probe]', or from a checkout: pip install '.[probe]'"
 ADDRESSES: Final = "a list of addresses, one or more"
 
 
@@ -70,6 +70,9 @@ class Settings(BaseModel):
     max_runs: int = Field(1000, ge=1, le=100_000)
     """The most runs kept; beyond it the run that has been idle longest, for an hour or more, makes room."""
 
+    max_engines: int = Field(1000, ge=1, le=100_000)
+    """The most engines kept, of all probes; those beyond it are left out and counted."""
+
     max_requests: int = Field(1024, ge=1, le=1_000_000)
     """The most requests and streams at once; one above it is refused."""
 
@@ -84,6 +87,9 @@ class Settings(BaseModel):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is logged."""
+
+    probe: ProbeSettings | None = None
+    """The engines to look at and how, a table; without it none is looked at."""
 
     @field_validator("listen")
     @classmethod
@@ -113,6 +119,17 @@ class Settings(BaseModel):
         _demand(None if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", device) else "auto, cpu, cuda or cuda:N")
         return device
 
+    @field_validator("probe")
+    @classmethod
+    def _check_probe(cls, probe: ProbeSettings | None) -> ProbeSettings | None:
+        _demand(None if probe is None or find_spec("httpx") else PROBE_EXTRA)
+        return probe
+
+
+# The settings that stand in a table of their own.
+TABLES: Final = {TABLE: ProbeSettings}
+_REFUSALS: Final = Refusals(Settings, TABLES)
+
 
 def _meets(address: str, host: str, port: int) -> bool:
     """Tell whether gRPC at an address and metrics at a host and port would want the same port of the same host."""
@@ -132,7 +149,7 @@ def load_settings(
     """Read a sidecar's settings: arguments beat the file, the file beats the defaults.
 
     Args:
-        path: a TOML file whose keys are setting names; None: no file.
+        path: a TOML file whose keys are setting names, those of the probe in the table [probe]; None: no file.
         overrides: settings given as arguments; None values count as not given.
         name: what messages call the file; empty: its path.
 
@@ -147,69 +164,14 @@ def load_settings(
     0
     """
     name = name or str(path)
-    from_file = {} if path is None else _read(Path(path), name)
+    from_file = {} if path is None else read_toml(Path(path), name)
     given = {setting: value for setting, value in (overrides or {}).items() if value is not None}
     try:
         return Settings.model_validate(from_file | given)
     except ValidationError as invalid:
         errors = invalid.errors(include_url=False)
         refusals = [
-            _refusal(error) if path is None or error["loc"][0] in given else f"{name}: {_refusal(error)}"
+            _REFUSALS.say(error) if path is None or error["loc"][0] in given else f"{name}: {_REFUSALS.say(error)}"
             for error in errors
         ]
         raise ConfigError("\n".join(refusals)) from None
-
-
-def _read(path: Path, name: str) -> dict[str, object]:
-    try:
-        return tomllib.loads(path.read_bytes().decode())
-    except FileNotFoundError:
-        refusal = f"{name}: no such file"
-    except OSError as error:
-        refusal = f"{name}: can't be read: {error.strerror}"
-    except UnicodeDecodeError as error:
-        refusal = f"{name}: no TOML: byte {error.object[error.start]:#04x} is not UTF-8"
-    except tomllib.TOMLDecodeError as error:
-        refusal = f"{name}: no TOML: {error}"
-    raise ConfigError(refusal)
-
-
-def _refusal(error: ErrorDetails) -> str:
-    name, came = str(error["loc"][0]), _shown(error["input"])
-    if error["type"] == "extra_forbidden":
-        return f"{name}: no such setting; {_meant(name, error['input'])}"
-    if error["type"] == "value_error":
-        return required(name, came, str(error["ctx"]["error"]))
-    if len(error["loc"]) > 1:
-        return required(name, came, "a list of addresses in quotes")
-    return required(name, came, _requirement(name))
-
-
-def _meant(name: str, value: object) -> str:
-    """Say what an unknown name may have meant."""
-    if isinstance(value, dict):
-        return "settings stand at the top of the file, in no table"
-    close = difflib.get_close_matches(name, Settings.model_fields, n=1)
-    return f"did you mean {close[0]}?" if close else f"known are {', '.join(Settings.model_fields)}"
-
-
-def _shown(value: object) -> str:
-    """Write a value as TOML does.
-
-    >>> _shown(True), _shown(["a", 1]), _shown({"metrics_port": 1}), _shown(float("nan"))
-    ('true', '["a", 1]', 'a table', 'nan')
-    """
-    if isinstance(value, dict):
-        return "a table"
-    text = str(value) if isinstance(value, float) else json.dumps(value, default=str, ensure_ascii=False)
-    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 3]}..."
-
-
-def _requirement(name: str) -> str:
-    """Say in words what a field's type and bounds require."""
-    schema = Settings.model_json_schema()["properties"][name]
-    if "enum" in schema:
-        return f"one of {', '.join(schema['enum'])}"
-    kinds = {"array": ADDRESSES, "integer": "a whole number", "number": "a number"}
-    kind = kinds.get(schema["type"], f"a {schema['type']}")
-    return f"{kind} from {schema['minimum']} to {schema['maximum']}" if "minimum" in schema else kind

@@ -10,7 +10,16 @@ from satwatch.server.compute import Selection
 
 INTERNAL_ERROR: Final = "InternalError"
 ERROR_KINDS: Final = (*BY_NAME, INTERNAL_ERROR)
-REQUEST_KINDS: Final = ("OpenRun", "ComputeBounds", "StreamBounds", "PublishVersion", "GetServerInfo")
+REQUEST_KINDS: Final = (
+    "OpenRun",
+    "ComputeBounds",
+    "StreamBounds",
+    "PublishVersion",
+    "GetServerInfo",
+    "ReportCanary",
+    "ReportEngines",
+    "WatchEngines",
+)
 
 # Seconds: a small batch takes hundreds of microseconds, the largest one seconds.
 BUCKETS: Final = (1e-4, 2.5e-4, 5e-4, 1e-3, 2.5e-3, 5e-3, 1e-2, 2.5e-2, 5e-2, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -72,6 +81,10 @@ class Traffic:
         """Count a request that was answered or refused."""
         self.seconds[kind].observe(seconds)
         self.received_bytes += received
+        self.sent_bytes += sent
+
+    def pushed(self, sent: int) -> None:
+        """Count a message that was sent unasked."""
         self.sent_bytes += sent
 
     def failed(self, error: Exception) -> None:

@@ -79,6 +79,16 @@ def test_what_engines_say_is_read_without_torch_and_grpc() -> None:
     assert loaded & {"torch", "grpc", "google.protobuf"} == set()
 
 
+def test_a_sidecar_reads_its_settings_without_the_probes_extra() -> None:
+    assert {"pydantic", "httpx"} & loaded_by("import satwatch.server.settings") == {"pydantic"}
+
+
+def test_a_probe_that_reports_to_no_sidecar_starts_without_torch_and_grpc() -> None:
+    loaded = loaded_by("import satwatch.probe.watch, satwatch.probe.loading")
+    assert "httpx" in loaded
+    assert loaded & {"torch", "grpc", "google.protobuf"} == set()
+
+
 def test_types_and_errors_load_the_standard_library_only() -> None:
     loaded = {name.partition(".")[0] for name in loaded_by("import satwatch.types, satwatch.errors")}
     assert loaded - sys.stdlib_module_names == {"satwatch"}

@@ -16,6 +16,8 @@ from satwatch.errors import SatwatchError
 from satwatch.sat import pack
 from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector
+from satwatch.server.engine_answers import EngineAnswers
+from satwatch.server.engines import EngineBoard
 from satwatch.server.ledger import Ledger
 from satwatch.server.metrics import FAMILIES, SidecarCollector
 from satwatch.server.runs import RunRegistry
@@ -63,6 +65,51 @@ def script():
     yield "ComputeBounds", wire.encode_request(types.BoundsRequest("gamma", batch([0.0])))
     yield "PublishVersion", pb.PublishVersionRequest(run="alpha", incarnation="life-1", version=5)
     yield "GetServerInfo", pb.GetServerInfoRequest()
+    scores = types.CanaryScores(types.Canary(((1, 2),)), 5, pack(torch.tensor([-1.5])))
+    yield (
+        "ReportCanary",
+        pb.ReportCanaryRequest(run="alpha", incarnation="life-1", scores=wire.encode_canary_scores(scores)),
+    )
+    yield "ReportEngines", wire.encode_report(types.EnginesReport("node-1", (LAGGING, GONE, *SURPLUS), 5.0))
+
+
+LAGGING = types.EngineStatus(
+    "10.0.0.1:30000",
+    "lagging",
+    "2 versions behind",
+    kind="sglang",
+    release="0.5.23",
+    seen_at=1.6e9,
+    version_label="3",
+    version_labelled=3,
+    version_served=3,
+    version_published=5,
+    version_canary=2,
+    version_lag=2,
+    weight_age_seconds=40.5,
+    sync_seconds=1.25,
+    requests_running=8,
+    requests_waiting=12,
+    queue_seconds=0.5,
+    drain_seconds=30.0,
+    generation_tokens_per_second=640.0,
+    version_lag_generation_expected=1.5,
+    canary_log_ratio_abs_mean=0.0078125,
+    canary_log_ratio_abs_max=0.0625,
+    canary_version=3,
+    checksum="c0ffee",
+    findings=(
+        types.Finding("canary_older_version", "it says 3, its canary says 2"),
+        types.Finding("left_behind", "the other engine serves 5"),
+        types.Finding("left_behind", "the router says the same"),
+    ),
+    looks=20,
+    failed_looks=1,
+    canary_requests=8,
+    version_changes=3,
+)
+GONE = types.EngineStatus("10.0.0.2:30000", "unknown", "connection refused", looks=20, failed_looks=20)
+SURPLUS = (types.EngineStatus("10.0.0.3:30000", "serving", version_served=5, version_lag=0),)
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +120,8 @@ def exposition():
         return 0.0
 
     traffic, registry, ledger = Traffic("cpu"), RunRegistry(10, clock), Ledger(10_000, clock=clock)
+    board = EngineBoard(2, clock)
+    engines = EngineAnswers(registry, board, clock=clock)
     info = types.ServerInfo("0", "cpu", 1 << 20, 1 << 20, "", 0.0)
     answers = Answers(info, registry, Selector(torch.device("cpu"), 0), ledger, traffic, clock=clock)
     methods = {
@@ -80,10 +129,12 @@ def exposition():
         "ComputeBounds": answers.compute_bounds,
         "PublishVersion": answers.publish_version,
         "GetServerInfo": answers.get_server_info,
+        "ReportCanary": engines.report_canary,
+        "ReportEngines": engines.report_engines,
     }
 
     async def play():
-        servicer = Servicer(answers, traffic, clock=clock)
+        servicer = Servicer(answers, engines, traffic, clock=clock)
         for method, message in script():
             try:
                 await servicer.attempt(method, methods[method], message.SerializeToString())
@@ -92,7 +143,7 @@ def exposition():
 
     asyncio.run(play())
     prometheus = CollectorRegistry(auto_describe=False)
-    prometheus.register(SidecarCollector(registry, ledger, traffic, device="cpu", started_at=1.6e9))
+    prometheus.register(SidecarCollector(registry, ledger, board, traffic, device="cpu", started_at=1.6e9))
     text = generate_latest(prometheus).decode()
     answers.close()
     ledger.close()
@@ -113,6 +164,19 @@ def test_the_exposition_of_a_scripted_run(exposition):
 
 def test_the_script_shows_every_metric(exposition):
     assert re.findall(r"^# TYPE (\S+)", exposition, re.MULTILINE) == [family.name for family in FAMILIES]
+
+
+def test_an_engine_that_nobody_can_look_at_has_no_measure(exposition):
+    lines = [line.rsplit(" ", 1) for line in exposition.splitlines() if f'engine="{GONE.engine}"' in line]
+    names = {name.partition("{")[0].removeprefix("satwatch_engine_") for name, _ in lines}
+    assert names == {
+        "up",
+        "state",
+        "looks_total",
+        "failed_looks_total",
+        "canary_requests_total",
+        "version_changes_total",
+    }
 
 
 @pytest.mark.real("promtool", "the Debian package prometheus")

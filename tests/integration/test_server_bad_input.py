@@ -224,6 +224,14 @@ def test_a_version_that_falls(sidecar):
     assert sidecar.metrics()['satwatch_published_version{run="r"}'] == 6
 
 
+@pytest.mark.parametrize("age", [-1.0, math.nan, math.inf])
+def test_a_version_has_an_age_that_can_be_meant(sidecar, age):
+    message = pb.PublishVersionRequest(run="r", version=5, age_seconds=age)
+    code, text, _ = refusal(sidecar.wire.stub.PublishVersion, message)
+    assert code == INVALID
+    assert text == f"age_seconds: got {age}, required finite seconds, 0 or more"
+
+
 def test_sequence_level_without_lengths(serve):
     sidecar = serve()
     sidecar.wire.open(rule=types.Rule(level="sequence"))

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 import satwatch.server
 from satwatch.cli.app import app
-from satwatch.server.settings import Settings
+from satwatch.server.settings import Settings, load_settings
 
 
 def run(*arguments: object, **env: str) -> Result:
@@ -29,7 +29,9 @@ def test_effective_settings_are_toml_with_their_origin(file: Path):
     result = run("check-config", file)
 
     assert result.exit_code == 0
-    expected = Settings(listen=("127.0.0.1:0", 'unix:/run/a "b".sock'), metrics_port=1234).model_dump(mode="json")
+    expected = Settings(listen=("127.0.0.1:0", 'unix:/run/a "b".sock'), metrics_port=1234).model_dump(
+        mode="json", exclude_none=True
+    )
     assert tomllib.loads(result.stdout) == expected
     origins = {line.split(" = ")[0]: line.rpartition("# ")[2] for line in result.stdout.splitlines()}
     assert {name for name, origin in origins.items() if origin == "satwatch.toml"} == {"listen", "metrics_port"}
@@ -41,6 +43,42 @@ def test_what_it_prints_is_a_file_it_takes(file: Path, tmp_path: Path):
     again.write_text(run("check-config", file).stdout)
 
     assert tomllib.loads(run("check-config", again).stdout) == tomllib.loads(again.read_text())
+
+
+def test_the_probe_is_a_table_with_its_own_origins(tmp_path: Path):
+    path = tmp_path / "satwatch.toml"
+    path.write_text(
+        'threads = 2\n[probe]\nengines = ["10.0.0.1:30000"]\nrun = "a \\"b\\" \U0001f600 \\u007f"\nmax_load = 0.0001\n'
+    )
+
+    result = run("check-config", path)
+
+    assert result.exit_code == 0
+    shown = tomllib.loads(result.stdout)
+    probe = load_settings(path).probe
+    assert probe is not None
+    assert shown["probe"] == probe.model_dump(mode="json", exclude_none=True)
+    assert shown["probe"]["run"] == 'a "b" \U0001f600 \x7f'
+    assert set(shown) == set(Settings.model_fields)
+    origins = {line.split(" = ")[0]: line.rpartition("# ")[2] for line in result.stdout.splitlines() if " = " in line}
+    given = {name for name, origin in origins.items() if origin == "satwatch.toml"}
+    assert given == {"threads", "engines", "run", "max_load"}
+    again = tmp_path / "again.toml"
+    again.write_text(result.stdout)
+    assert load_settings(again) == load_settings(path)
+
+
+def test_what_a_key_file_holds_is_not_printed(tmp_path: Path):
+    key = tmp_path / "key"
+    key.write_text("sk-planted")
+    path = tmp_path / "satwatch.toml"
+    path.write_text(f'[probe]\nengines = ["10.0.0.1:30000"]\napi_key_file = "{key}"\nadmin_key_file = "{key}"\n')
+
+    result = run("check-config", path)
+
+    assert result.exit_code == 0
+    assert f'api_key_file = "{key}"' in result.stdout
+    assert "sk-planted" not in result.output
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pydantic import BaseModel
 from typer.testing import CliRunner
 
 from satwatch.analyze import Analysis, analyze_files
@@ -16,18 +17,21 @@ from satwatch.analyze.batch import FIELD_NAMES
 from satwatch.analyze.marks import MARKS
 from satwatch.analyze.sources import READERS
 from satwatch.cli.app import app
+from satwatch.probe.settings import ProbeSettings
 from satwatch.sat import diagnostics
-from satwatch.server.settings import MIB, Settings, load_settings
+from satwatch.server.settings import MIB, TABLES, Settings, load_settings
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
-PAGES = {"analyze": ("analyze.md",), "bench": ("cli.md", "benchmarks.md")}
+PAGES = {"analyze": ("analyze.md",), "bench": ("cli.md", "benchmarks.md"), "forecast": ("cli.md", "forecast.md")}
 
 
 def page(*names: str) -> str:
     return "\n".join((DOCS / name).read_text(encoding="utf-8") for name in names)
 
 
-@pytest.mark.parametrize("command", ["serve", "analyze", "demo", "check", "check-config", "bench", "version"])
+@pytest.mark.parametrize(
+    "command", ["serve", "analyze", "probe", "forecast", "demo", "check", "check-config", "bench", "version"]
+)
 def test_every_command_and_option(command: str):
     screen = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
     options = set(re.findall(r"(?<=[\s│])--[a-z][a-z-]+", screen.partition("Options")[2])) - {"--help"}
@@ -65,18 +69,25 @@ def test_every_mark():
     }
 
 
-def test_every_setting():
-    schema = Settings.model_json_schema()["properties"]
-    rows = table(page("cli.md").partition("### Settings")[2])
+@pytest.mark.parametrize(("heading", "settings"), [("Settings", Settings), ("The probe inside", ProbeSettings)])
+def test_every_setting(heading: str, settings: type[BaseModel]):
+    schema = settings.model_json_schema()["properties"]
+    rows = table(page("cli.md").partition(f"### {heading}")[2])
 
-    assert [row[0].strip("`") for row in rows] == list(Settings.model_fields)
+    assert [row[0].strip("`") for row in rows] == [name for name in settings.model_fields if name not in TABLES]
     for name, default, unit, allowed, meaning in rows:
         setting = schema[name.strip("`")]
-        assert json.loads(default.partition("`")[2].partition("`")[0]) == setting["default"], name
+        shown = default.partition("`")[2].partition("`")[0]
+        assert json.loads(shown or {"none": "null"}[default]) == setting["default"], name
         assert meaning == setting["description"], name
         assert ("bytes" in name) is (unit == "bytes"), name
+        assert ("seconds" in name) is (unit == "seconds"), name
         if "minimum" in setting:
             assert allowed == f"{setting['minimum']:,} to {setting['maximum']:,}", name
+        if "exclusiveMinimum" in setting:
+            assert allowed == f"above {setting['exclusiveMinimum']:,}, at most {setting['maximum']:,}", name
+        for bound in (setting.get("maxItems"), setting.get("maxLength")):
+            assert bound is None or allowed.startswith(f"at most {bound:,} "), name
         if "enum" in setting:
             assert allowed == ", ".join(setting["enum"]), name
         for size in re.findall(r"\((\d+) MiB\)", default):
@@ -91,7 +102,11 @@ def test_the_complete_settings_file(tmp_path: Path):
     settings = load_settings(file)
 
     assert settings.model_fields_set == set(Settings.model_fields)
-    assert settings.model_copy(update={"listen": Settings().listen}) == Settings()
+    assert settings.model_copy(update={"listen": Settings().listen, "probe": None}) == Settings()
+    assert settings.probe is not None
+    assert settings.probe.model_fields_set == set(ProbeSettings.model_fields)
+    defaults = {name: value for name, value in ProbeSettings(engines=settings.probe.engines) if value not in (None, ())}
+    assert settings.probe.model_dump(include=set(defaults)) == defaults
 
 
 def test_the_example_of_check_config(tmp_path: Path):

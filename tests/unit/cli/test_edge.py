@@ -33,6 +33,8 @@ main()
 CLI = "pip install 'satwatch[cli]', or from a checkout: pip install '.[cli]'"
 BOTH = "extras cli and server: pip install 'satwatch[cli,server]', or from a checkout: pip install '.[cli,server]'"
 
+PROBE = "extras cli and probe: pip install 'satwatch[cli,probe]', or from a checkout: pip install '.[cli,probe]'"
+
 
 def run_without(hidden: list[str], *arguments: str) -> subprocess.CompletedProcess[str]:
     code = WITHOUT.format(hidden=hidden, arguments=arguments)
@@ -50,6 +52,8 @@ def run_without(hidden: list[str], *arguments: str) -> subprocess.CompletedProce
         ("safetensors", ["analyze", "{file}.safetensors"], f"analyze needs the extra cli: {CLI}"),
         ("prometheus_client", ["serve"], f"serve needs the {BOTH}"),
         ("prometheus_client", ["check-config", "{file}.toml"], f"check-config needs the {BOTH}"),
+        ("httpx", ["probe", "--engine", "a:1"], f"probe needs the {PROBE}"),
+        ("typer", ["probe"], f"probe needs the {PROBE}"),
         ("grpc_health", ["demo", "--steps", "1"], f"demo needs the {BOTH}"),
         ("grpc_reflection", ["bench", "--quick"], f"bench needs the {BOTH}"),
     ],

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from satwatch.cli.app import app
 
-COMMANDS = ("serve", "analyze", "demo", "check", "check-config", "bench", "version")
+COMMANDS = ("serve", "analyze", "probe", "forecast", "demo", "check", "check-config", "bench", "version")
 
 
 def ask(*arguments: str, **env: str) -> str:
@@ -32,7 +32,7 @@ def test_the_first_screen_lists_the_commands():
 
     assert all(f" {command} " in screen for command in COMMANDS)
     codes = " ".join(screen.partition("Exit codes")[2].split())
-    assert all(f" {code} " in codes for code in (0, 2, 130, 141, 143))
+    assert all(f" {code} " in codes for code in (0, 1, 2, 130, 141, 143))
 
 
 def test_no_arguments_is_wrong_use_and_shows_help():
@@ -63,7 +63,12 @@ def test_help_leaks_no_types_of_python(command: str):
 
 @pytest.mark.parametrize(
     ("command", "usage"),
-    [("analyze", "analyze [OPTIONS] FILE..."), ("check", "check [OPTIONS] [ADDRESS]"), ("serve", "serve [OPTIONS]")],
+    [
+        ("analyze", "analyze [OPTIONS] FILE..."),
+        ("check", "check [OPTIONS] [ADDRESS]"),
+        ("serve", "serve [OPTIONS]"),
+        ("probe", "probe [OPTIONS]"),
+    ],
 )
 def test_the_usage_line_names_the_arguments(command: str, usage: str):
     assert f"Usage: satwatch {usage} \n" in re.sub(" +", " ", ask(command, "--help"))
@@ -77,6 +82,8 @@ def test_the_usage_line_names_the_arguments(command: str, usage: str):
         ("analyze f.json --quantile x", "'--quantile': got 'x', required a number"),
         ("demo --lag x", "'--lag': got 'x', required a whole number"),
         ("check --timeout x", "'--timeout': got 'x', required a number"),
+        ("probe --period x", "'--period': got 'x', required a number"),
+        ("probe --fail-on x", "'--fail-on': got 'x', required one of lagging"),
         ("serve --log-level x", "'--log-level': 'x' is not one of"),
         ("analyze f.json --level x", "'--level': 'x' is not one of"),
     ],
@@ -102,6 +109,7 @@ def test_completion_knows_commands_options_and_values():
     assert complete("satwatch analyze --level ") == ["token", "sequence"]
     assert complete("satwatch demo --objective s") == ["sat", "sat-gspo"]
     assert complete("satwatch serve --device cu") == ["cuda", "cuda:0"]
+    assert complete("satwatch probe --fail-on wr") == ["wrong_weights"]
     # Nothing of its own: the shell completes paths then.
     assert complete("satwatch analyze te") == []
 

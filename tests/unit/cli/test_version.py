@@ -13,7 +13,7 @@ import satwatch
 import satwatch.cli.version
 from satwatch.cli.app import app
 
-PACKAGES = ("torch", "numpy", "grpcio", "protobuf", "typer", "pyarrow", "safetensors", "prometheus-client")
+PACKAGES = ("torch", "numpy", "grpcio", "protobuf", "typer", "pyarrow", "safetensors", "prometheus-client", "httpx")
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it then tells of the devices too")

@@ -8,15 +8,9 @@ from satwatch.errors import ConfigError, InvalidBatchError, OverloadedError, Unk
 from satwatch.server.ranks import Fallbacks
 from satwatch.server.runs import ALIVE_SECONDS, ENDED_INCARNATIONS, IDLE_SECONDS, RunRegistry
 from satwatch.types import BoundsRequest, PackedFloats, Rule, RunOpening, TokenBatch
+from tests.clock import Clock
 
 BATCH = TokenBatch(PackedFloats("float32", bytes(8)))
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

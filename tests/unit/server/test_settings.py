@@ -8,7 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from satwatch.errors import ConfigError
+from satwatch.probe.settings import ProbeSettings
 from satwatch.server import Settings, load_settings
+from satwatch.server import settings as settings_module
 
 BAD = sorted((Path(__file__).parents[2] / "config_bad").glob("*.toml"))
 
@@ -24,6 +26,56 @@ def test_a_bad_file_is_refused_by_file_and_field(path):
 def test_every_setting_has_a_bad_file():
     faulty = {name for name in Settings.model_fields if any(path.stem.startswith(name) for path in BAD)}
     assert faulty == set(Settings.model_fields)
+    faulty = {
+        name for name in ProbeSettings.model_fields if any(path.stem.startswith(f"probe_{name}_") for path in BAD)
+    }
+    assert faulty == set(ProbeSettings.model_fields)
+
+
+def test_no_refusal_shows_a_key():
+    planted = [path for path in BAD if "sk-planted" in path.read_text()]
+    assert len(planted) == 3
+    for path in planted:
+        with pytest.raises(ConfigError) as refused:
+            load_settings(path)
+        assert "sk-planted" not in str(refused.value)
+
+
+def test_all_faults_of_the_probe_are_reported_with_the_others(tmp_path):
+    path = tmp_path / "satwatch.toml"
+    path.write_text(
+        'threads = 0\n[probe]\nengines = ["http://", "10.0.0.1:30000", 3]\nperiod_seconds = 0\ntimeout_second = 1\n'
+    )
+    with pytest.raises(ConfigError) as refused:
+        load_settings(path)
+    assert str(refused.value).splitlines() == [
+        f"{path}: threads: got 0, required a whole number from 1 to 1024",
+        f'{path}: probe.engines: got "http://", required an http or https URL or HOST:PORT, without credentials',
+        f"{path}: probe.engines: got 3, required a list of URLs in quotes",
+        f"{path}: probe.period_seconds: got 0, required a number from 0.05 to 3600",
+        f"{path}: probe.timeout_second: no such setting; did you mean probe.timeout_seconds?",
+    ]
+
+
+def test_the_probe_needs_its_extra(tmp_path, monkeypatch):
+    monkeypatch.setattr(settings_module, "find_spec", lambda name: None)
+    path = tmp_path / "satwatch.toml"
+    path.write_text('[probe]\nengines = ["10.0.0.1:30000"]\n')
+    with pytest.raises(ConfigError) as refused:
+        load_settings(path)
+    assert str(refused.value) == (
+        f"{path}: probe: got a table, required the extra probe: "
+        "pip install 'satwatch[probe]', or from a checkout: pip install '.[probe]'"
+    )
+    assert load_settings().probe is None
+
+
+def test_the_probe_of_a_file(tmp_path):
+    path = tmp_path / "satwatch.toml"
+    path.write_text('[probe]\nengines = ["10.0.0.1:30000"]\napi_key_file = "key"\nperiod_seconds = 2\n')
+    probe = load_settings(path, {"threads": 3}).probe
+    assert (probe.engines, probe.api_key_file, probe.period_seconds) == (("http://10.0.0.1:30000",), Path("key"), 2.0)
+    assert probe.model_fields_set == {"engines", "api_key_file", "period_seconds"}
 
 
 def test_defaults_listen_on_loopback_only():

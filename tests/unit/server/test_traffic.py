@@ -41,3 +41,10 @@ def test_requests_are_counted_by_kind_with_their_bytes():
     traffic.answered("OpenRun", 0.5, 1, 0)
     assert (traffic.seconds["OpenRun"].count, traffic.seconds["OpenRun"].sum) == (2, 1.0)
     assert (traffic.received_bytes, traffic.sent_bytes) == (11, 20)
+
+
+def test_what_is_sent_unasked_is_bytes_and_no_request():
+    traffic = Traffic("cpu")
+    traffic.pushed(7)
+    assert traffic.sent_bytes == 7
+    assert {histogram.count for histogram in traffic.seconds.values()} == {0}
