@@ -6,6 +6,8 @@ VENV := .venv
 PROTO_VENV := .venv-proto
 LOCK_VENV := .venv-lock
 TRAINER_VENVS := .venv-trainers
+ENGINE_VENVS := .venv-engines
+ENGINES := $(notdir $(patsubst %/requirements.txt,%,$(wildcard tests/engines/*/requirements.txt)))
 # One that needs another Python names it in a file, and is made where it is asked for: make trainers TRAINERS=skyrl
 TRAINERS ?= $(filter-out $(notdir $(patsubst %/python,%,$(wildcard tests/trainers/*/python))),\
 	$(notdir $(patsubst %/requirements.txt,%,$(wildcard tests/trainers/*/requirements.txt))))
@@ -25,7 +27,7 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint parts trainers proto proto-baseline lock clean
+.PHONY: help setup demo bench test lint parts trainers engines proto proto-baseline lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -40,7 +42,7 @@ bench: setup ## Measure a round trip to the sidecar, the exact quantile, and a s
 	@$(VENV)/bin/satwatch bench $(ARGS)
 
 test: setup ## Run the tests (REAL=1 fails where a real part is missing; ARGS="tests/unit -k gate")
-	@$(MAKE) --no-print-directory --keep-going parts $(if $(REQUIRE_REAL),trainers) || \
+	@$(MAKE) --no-print-directory --keep-going parts $(if $(REQUIRE_REAL),trainers engines) || \
 		{ test -z "$(REQUIRE_REAL)" && echo "make parts failed: the tests that need them are skipped"; }
 	@$(VENV)/bin/pytest $(ARGS)
 
@@ -61,6 +63,8 @@ parts: $(PROTO_VENV)/.ready .protobuf/.ready ## Fetch what only tests need: prot
 
 trainers: $(TRAINERS:%=$(TRAINER_VENVS)/%/.ready) ## Install the real trainers, each in an environment of its own
 
+engines: $(ENGINES:%=$(ENGINE_VENVS)/%/.ready) ## Install the real rollout engines, and make the tiny models that they serve
+
 proto: $(PROTO_VENV)/.ready ## Generate satwatch/v1 from proto/
 	@$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I proto \
 		--python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT) proto/satwatch/v1/satwatch.proto
@@ -75,12 +79,12 @@ lock: ## Resolve requirements.lock anew (ARGS="--upgrade-package ruff")
 	@$(PYTHON) -m venv $(LOCK_VENV)
 	@$(LOCK_VENV)/bin/python $(PIP) install pip-tools==7.6.2
 	CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile $(ARGS) --quiet --allow-unsafe --strip-extras \
-		--extra cli --extra server --extra dev \
+		--extra cli --extra server --extra probe --extra dev \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	@sed -i.bak 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock && rm requirements.lock.bak
 
 clean: ## Remove everything that make has made
-	rm -rf $(VENV) $(PROTO_VENV) $(LOCK_VENV) $(TRAINER_VENVS) .protobuf proto/node_modules build dist
+	rm -rf $(VENV) $(PROTO_VENV) $(LOCK_VENV) $(TRAINER_VENVS) $(ENGINE_VENVS) .protobuf proto/node_modules build dist
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find satwatch tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -109,6 +113,18 @@ $(TRAINER_VENVS)/%/.ready: tests/trainers/%/requirements.txt pyproject.toml
 		$(@D)/bin/python $(PIP) install --no-deps -r tests/trainers/$*/no-deps.txt
 	@$(@D)/bin/python $(PIP) install -r $<
 	@$(@D)/bin/python $(PIP) install --no-deps --editable .
+	@touch $@
+
+# An engine's venv is served over HTTP; satwatch is in it for what attaches in process. cpu.py makes the engine run without a GPU.
+$(ENGINE_VENVS)/%/.ready: tests/engines/%/requirements.txt tests/engines/%/no-deps.txt tests/engines/%/cpu.py tests/engines/%/models.py pyproject.toml
+	@echo "Setting up $(@D) from $<: once, and some gigabytes."
+	@rm -rf $(@D)
+	@$(PYTHON) -m venv $(@D)
+	@$(@D)/bin/python $(PIP) install -r $<
+	@$(@D)/bin/python $(PIP) install --no-deps -r tests/engines/$*/no-deps.txt
+	@$(@D)/bin/python $(PIP) install --no-deps --editable .
+	@$(@D)/bin/python tests/engines/$*/cpu.py
+	@$(@D)/bin/python tests/engines/$*/models.py $(ENGINE_VENVS)/models
 	@touch $@
 
 .protobuf/.ready: proto/protobuf-releases.txt | $(VENV)/.ready
