@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from satwatch.client.connection import Connection
 from satwatch.client.deadline import Deadline
@@ -14,6 +15,9 @@ from satwatch.client.misses import Missed
 from satwatch.client.settings import Settings
 from satwatch.errors import VersionOrderError
 from satwatch.types import CanaryScores, PublishedVersion
+
+# Of what a deadline has left, the part that the canary may take.
+_SHARE: Final = 0.25
 
 
 class Announcements:
@@ -75,5 +79,6 @@ class Announcements:
                     raise
         if scores is not None:
             # Bounds need no canary: a sidecar that doesn't take it, such as an older one, is as good as any.
+            # And one that is slow to take it must not be late with the batch that this may be part of.
             with contextlib.suppress(Missed):
-                connection.report_canary(self._settings.opening, scores, deadline)
+                connection.report_canary(self._settings.opening, scores, Deadline.after(_SHARE * deadline.remaining))

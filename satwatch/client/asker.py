@@ -20,7 +20,7 @@ from satwatch.client.reply import accept
 from satwatch.client.settings import Settings
 from satwatch.client.stats import ClientStats, Numbering, Tally
 from satwatch.client.streams import CallerStream
-from satwatch.client.workers import Workers
+from satwatch.client.workers import Errand, Workers
 from satwatch.errors import OverloadedError, UnavailableError, UnknownRunError, VersionOrderError, required
 from satwatch.sat import ClipBounds, Scores, score_batch
 from satwatch.types import BoundsReply, BoundsRequest, CanaryScores, ServerInfo
@@ -42,6 +42,10 @@ class Asker:
         self._tally = Tally()
         self._numbering = Numbering()
         self._workers = Workers()
+        # A worker of their own: a batch never waits behind a sidecar that is slow to hear of versions and canaries.
+        self._announcer = Workers(1)
+        self._version_errand = Errand(self._announcer, self._say_version)
+        self._scores_errand = Errand(self._announcer, self._say_scores)
         self._link = Link(settings, backoff, lambda: self._tally.missed)
         self._logged: set[MissKind] = set()
         self._canary_refused = False
@@ -80,7 +84,7 @@ class Asker:
             except Missed as miss:
                 raise miss.again().error from None
         else:
-            self._workers.submit(self._say_version)
+            self._version_errand.run_soon()
 
     def report_canary(self, scores: CanaryScores) -> None:
         """Say how the trainer scores the canary: in a worker, or, where ``on_failure`` is ``raise``, at once.
@@ -90,7 +94,8 @@ class Asker:
         """
         self._link.report(scores)
         if self._settings.on_failure != "raise":
-            self._workers.submit(self._say_scores)
+            if not self._scores_errand.run_soon():
+                self._tally.canary(heard=False)  # these overtake scores that nobody has heard
         elif (miss := self._say_scores()) is not None:
             raise miss.again().error
 
@@ -115,6 +120,7 @@ class Asker:
         """End the connection, then the threads, whose calls end with it."""
         self._link.close()
         self._workers.close()
+        self._announcer.close()
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._settings.timeout)

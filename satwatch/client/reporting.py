@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
@@ -23,6 +25,8 @@ from satwatch.types import EnginesReport, EngineStatus, TrainerFacts
 logger = logging.getLogger("satwatch")
 
 # The sidecar is well and may take the next report: a run that isn't open yet is opened some time.
+# A step's length: what was published before that says little of now.
+KEPT_SECONDS: Final = 60.0
 _ANSWERED: Final[frozenset[MissKind]] = frozenset({"client", "config", "invalid_batch", "unknown_run"})
 # Chance from the operating system: with one seed, all probes would come back at once.
 _CHANCE: Final = random.SystemRandom()
@@ -68,12 +72,14 @@ class EngineReporter:
         self._period, self._timeout = period_seconds, timeout
         self._backoff = Backoff() if backoff is None else backoff
         self._clock = clock
-        self._lock = threading.Lock()
-        # By process: a forked child reports on a channel of its own, and leaves its parent's alone.
+        # By process: a forked child reports on a channel of its own, and leaves its parent's alone. The lock too: one
+        # that was taken at the fork would never be free there.
+        self._locks: dict[int, threading.Lock] = {}
         self._connections: dict[int, Connection] = {}
         self._breaker = Breaker()
         self._is_failing = self._closed = False
         self.facts = TrainerFacts(run)
+        self._answered_at = math.inf
         self.reports = self.failures = 0
 
     def __enter__(self) -> EngineReporter:
@@ -87,18 +93,26 @@ class EngineReporter:
     def __call__(self, statuses: tuple[EngineStatus, ...]) -> TrainerFacts:
         """Report, and return what the trainer has told; without an answer, what it had told before.
 
+        After a minute without an answer the versions published are left out: the trainer has gone on, and a lag behind
+        an old version is none. Scores of a version stay true.
+
         Never raises: whether the sidecar is there is not the probe's fault, and it goes on without.
         """
-        with self._lock:
+        with self._own_lock():
             if not self._closed and not (self._breaker.is_open and self._clock() < self._breaker.probe_at):
                 self._report(statuses)
-            return self.facts
+            is_old = self._clock() - self._answered_at > KEPT_SECONDS
+            return replace(self.facts, published=()) if is_old else self.facts
 
     def close(self) -> None:
         """End the connection. Later calls return the last facts."""
-        with self._lock:
+        with self._own_lock():
             self._closed = True
             self._drop()
+
+    def _own_lock(self) -> threading.Lock:
+        """Return this process's lock; of two threads that make one at once, setdefault takes the first's."""
+        return self._locks.setdefault(os.getpid(), threading.Lock())
 
     def _report(self, statuses: tuple[EngineStatus, ...]) -> None:
         try:
@@ -140,6 +154,7 @@ class EngineReporter:
 
     def _answered(self) -> None:
         self.reports += 1
+        self._answered_at = self._clock()
         self._breaker = Breaker()
         if self._is_failing:
             self._is_failing = False

@@ -1,4 +1,4 @@
-"""The threads that answer ``submit``: started when first needed, ended with the client."""
+"""The threads that answer ``submit``, and the one that announces: started when first needed, ended with the client."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ R = TypeVar("R")
 class Workers:
     """A small pool that takes work even after its end: it is then done by the thread that brings it."""
 
-    def __init__(self) -> None:
-        """Start nothing yet."""
+    def __init__(self, threads: int = THREADS) -> None:
+        """Start nothing yet; at most so many threads."""
+        self._most = threads
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._threads: set[int] = set()
@@ -34,7 +35,7 @@ class Workers:
 
     def _started(self) -> ThreadPoolExecutor:
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, "satwatch-client", initializer=self._enlist)
+            self._pool = ThreadPoolExecutor(self._most, "satwatch-client", initializer=self._enlist)
         return self._pool
 
     def _enlist(self) -> None:
@@ -46,6 +47,24 @@ class Workers:
             self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=threading.get_ident() not in self._threads)
+
+
+class Errand:
+    """One thing that a worker does over and over, such as saying the latest of something."""
+
+    def __init__(self, workers: Workers, work: Callable[[], object]) -> None:
+        """Have nothing done yet."""
+        self._workers = workers
+        self._work = work
+        self._next: Future[object] | None = None
+
+    def run_soon(self) -> bool:
+        """Have it done once more, from its beginning; return False where that waits for a worker already."""
+        waiting = self._next
+        if waiting is not None and not (waiting.running() or waiting.done()):
+            return False
+        self._next = self._workers.submit(self._work)
+        return True
 
 
 def _done(work: Callable[[], R]) -> Future[R]:

@@ -13,6 +13,7 @@ from typing import Any, Final
 import torch
 
 from satwatch.client import BoundsClient, default_canary
+from satwatch.errors import InvalidBatchError, required
 from satwatch.hooks.core.notices import Notices
 from satwatch.hooks.torch import attachment
 from satwatch.types import Canary
@@ -48,16 +49,18 @@ def report_canary(
 
     Raises:
         ConfigError: no client, and an environment without ``SATWATCH_RUN``.
+        InvalidBatchError: a version that is none.
         SatwatchError: only with a client of ``on_failure="raise"``: why the report was not heard.
     """
-    client = attachment(client).client
+    # By another name: it may hold the client weakly, and a caller need not keep what it passes.
+    listener = attachment(client).client
     canary = default_canary() if canary is None else canary
     try:
         logprobs = canary_logprobs(model, canary)
     except Exception as error:  # noqa: BLE001 - the hooks' edge: a model of another shape costs the canary, not the run
         _notices.give(f"not scored, and engines are not checked by it: {type(error).__name__}: {error}")
         return False
-    client.report_canary(version, canary.sequences, logprobs)
+    listener.report_canary(version, canary.sequences, logprobs)
     return True
 
 
@@ -65,7 +68,14 @@ def canary_logprobs(model: torch.nn.Module, canary: Canary) -> list[torch.Tensor
     """Return log pi of every token but each sequence's first, nats, float64 on the CPU, one (T - 1,) a sequence.
 
     One forward pass a sequence: no padding, and no more logits at once than those of one.
+
+    Raises:
+        InvalidBatchError: token ids that the model's configuration has no room for, or logits of another shape.
     """
+    size = getattr(getattr(model, "config", None), "vocab_size", None)
+    if isinstance(size, int):
+        # Looked at first: on a GPU an index out of range ends the whole process's use of the device.
+        _check_vocabulary(size, max(map(max, canary.sequences)))
     parameter = next(model.parameters(), None)
     device = torch.device("cpu") if parameter is None else parameter.device
     with _evaluating(model), torch.no_grad():
@@ -75,8 +85,17 @@ def canary_logprobs(model: torch.nn.Module, canary: Canary) -> list[torch.Tensor
 def _score(model: torch.nn.Module, tokens: torch.Tensor) -> torch.Tensor:
     output: Any = model(input_ids=tokens)
     logits: torch.Tensor = getattr(output, "logits", output)
+    length = tokens.shape[1]
+    if logits.ndim != 3 or logits.shape[:2] != (1, length):
+        raise InvalidBatchError(required("logits", f"shape {tuple(logits.shape)}", f"(1, {length}, vocabulary)"))
+    _check_vocabulary(logits.shape[2], int(tokens.max()))
     logprobs = torch.log_softmax(logits[0, :-1].float(), dim=-1)
     return logprobs.gather(1, tokens[0, 1:, None])[:, 0].double().cpu()
+
+
+def _check_vocabulary(size: int, highest: int) -> None:
+    if highest >= size:
+        raise InvalidBatchError(required("vocabulary", size, f"{highest + 1} or more: the canary has token {highest}"))
 
 
 @contextmanager

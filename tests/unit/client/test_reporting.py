@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 import socket
+import threading
 
 import grpc
 import pytest
@@ -83,6 +86,20 @@ def test_without_an_answer_the_last_word_stays(sidecar, report, caplog):
     assert (reporter.reports, reporter.failures) == (1, 1)
     (warning,) = said(caplog)
     assert warning.startswith(f"The sidecar at {sidecar.address} does not take this probe's reports (unavailable: ")
+
+
+def test_what_was_published_is_not_known_for_ever_without_an_answer(sidecar, report, clock):
+    reporter = report(sidecar.address)
+    facts = reporter(STATUSES)
+    sidecar.faults["ReportEngines"] = abort(grpc.StatusCode.UNAVAILABLE, "away")
+    clock.now += 60.0
+    assert reporter(STATUSES) == facts
+    clock.now += 1.0
+    old = reporter(STATUSES)
+    assert (old.run, old.version_published, old.canaries) == ("r", None, facts.canaries)
+    del sidecar.faults["ReportEngines"]
+    clock.now += 60.0
+    assert reporter(STATUSES).version_published == 4
 
 
 def test_a_dead_sidecar_is_left_alone_for_longer_and_longer(sidecar, report, clock):
@@ -193,3 +210,32 @@ def test_closed_it_returns_the_last_word(sidecar, report):
 def test_what_can_t_be_meant_is_refused_at_once(fields, error, words):
     with pytest.raises(error, match=f"^{words}"):
         EngineReporter(**{"address": "127.0.0.1:1", "probe": "p", "period_seconds": 5.0, **fields})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python's own, of forks beside threads
+def test_a_child_forked_in_the_middle_of_a_report_can_report(free_port, report):
+    inside, let_go, parent = threading.Event(), threading.Event(), os.getpid()
+
+    def clock():
+        if os.getpid() == parent:
+            inside.set()
+            assert let_go.wait(PATIENT)
+        return 1000.0
+
+    reporter = report(f"127.0.0.1:{free_port}", clock=clock, timeout=0.01)
+    thread = threading.Thread(target=reporter, args=(STATUSES,))
+    thread.start()
+    assert inside.wait(PATIENT)
+    try:
+        child = os.fork()
+        if child == 0:
+            try:
+                signal.alarm(60)  # ends a child that hangs
+                reporter(STATUSES)
+            finally:
+                os._exit(reporter.failures)
+        _, status = os.waitpid(child, 0)
+    finally:
+        let_go.set()
+        thread.join()
+    assert (os.WIFEXITED(status), os.WEXITSTATUS(status)) == (True, 1)

@@ -91,6 +91,27 @@ def test_reporting_waits_for_nobody(sidecar, connect):
     assert stats_after_close(client).canaries_reported + client.stats.canaries_missed == 1
 
 
+def test_a_sidecar_that_is_slow_to_hear_them_delays_no_batch_and_hears_only_the_latest(sidecar, connect):
+    client = connect(sidecar.address)
+    client.clip_bounds(D)
+    held = sidecar.faults["ReportCanary"] = Held(sidecar, "ReportCanary")
+    client.report_canary(0, TOKENS, LOGPROBS)
+    assert held.arrived.acquire(timeout=PATIENT)
+    for version in range(1, 9):
+        client.report_canary(version, TOKENS, LOGPROBS)
+        client.publish_version(version)
+    batches = [client.submit(D) for _ in range(4)]
+    assert all(batch.result(PATIENT) is not None for batch in batches)
+    assert client.stats.canaries_reported == 0, "the batches were answered while the canary was not"
+    held.let_go.set()
+    assert held.arrived.acquire(timeout=PATIENT)
+    stats = stats_after_close(client)
+    assert [message.scores.version for message in sidecar.received("ReportCanary")] == [0, 8]
+    assert {message.version for message in sidecar.received("PublishVersion")} <= {8}
+    assert stats.bounds_from_sidecar == 5
+    assert stats.canaries_reported + stats.canaries_missed == 9
+
+
 def test_a_sidecar_that_was_away_hears_the_latest_scores(connect):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -121,6 +142,22 @@ def test_a_sidecar_that_has_forgotten_the_run_hears_them_when_it_is_opened_again
     client.clip_bounds(D)
     methods = [method for method, _ in sidecar.requests[before:]]
     assert methods[-3:] == ["OpenRun", "ReportCanary", "ComputeBounds"]
+    assert client.stats.bounds_from_sidecar == 2
+
+
+def test_of_a_batch_s_deadline_the_scores_take_a_part_when_the_run_is_opened_again(sidecar, connect):
+    client, had = connect(sidecar.address), []
+
+    def slow(message, context):
+        had.append(context.time_remaining())
+        return abort(grpc.StatusCode.DEADLINE_EXCEEDED, "slow")(message, context)
+
+    client.clip_bounds(D)
+    client.report_canary(3, TOKENS, LOGPROBS)
+    sidecar.faults["ReportCanary"] = slow
+    sidecar.open = False
+    client.clip_bounds(D)
+    assert had[-1] <= PATIENT / 4 + 1
     assert client.stats.bounds_from_sidecar == 2
 
 

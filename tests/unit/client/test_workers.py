@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from satwatch.client.workers import THREADS, Workers
+from satwatch.client.workers import THREADS, Errand, Workers
 
 
 def running():
@@ -46,3 +46,23 @@ def test_a_worker_may_close_the_pool_it_runs_in():
     workers = Workers()
     assert workers.submit(workers.close).result(60) is None
     assert workers.submit(lambda: 7).result(0) == 7
+
+
+def test_an_errand_that_waits_is_not_waited_for_twice():
+    workers, begun, let_go, done = Workers(1), threading.Event(), threading.Event(), []
+
+    def work():
+        begun.set()
+        assert let_go.wait(60)
+        done.append(len(done))
+
+    errand = Errand(workers, work)
+    assert errand.run_soon()
+    assert begun.wait(60)
+    # It has begun, and so may have missed what is new: once more, however often it is asked for.
+    assert [errand.run_soon() for _ in range(5)] == [True, False, False, False, False]
+    let_go.set()
+    workers.close()
+    assert done == [0, 1]
+    assert errand.run_soon()  # done here: the worker has ended
+    assert done == [0, 1, 2]

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from satwatch.client import FakeClient, default_canary
+from satwatch.errors import InvalidBatchError
 from satwatch.hooks import canary as hook
 from satwatch.hooks.core.notices import Notices
 from satwatch.types import Canary
@@ -82,3 +83,45 @@ def test_a_model_that_can_not_score_it_costs_the_canary_and_is_said_once(caplog,
     assert "IndexError" in record.getMessage()
     assert client.canaries == []
     assert small.training and small.dropout.training
+
+
+def test_a_client_that_nobody_else_keeps_hears_it_all_the_same():
+    heard = []
+
+    class Listener(FakeClient):
+        def report_canary(self, version, *scores, **given):
+            heard.append(version)
+
+    hook.report_canary(Bigram(), 4, client=Listener())  # in an assert it would be kept, to be shown
+    assert heard == [4]
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        (lambda logits: torch.cat([logits[:, :1], logits], 1), "logits: got shape (1, 4, 256), required (1, 3, voc"),
+        (lambda logits: logits[:, -1:], "logits: got shape (1, 1, 256), required (1, 3, vocabulary)"),
+        (lambda logits: logits[0], "logits: got shape (3, 256), required (1, 3, vocabulary)"),
+        (lambda logits: logits[..., :9], "vocabulary: got 9, required 10 or more: the canary has token 9"),
+    ],
+    ids=["more positions than tokens", "the last position alone", "no batch", "a part of the vocabulary"],
+)
+def test_logits_of_another_shape_are_not_taken_for_the_canary_s(shape, said):
+    class Other(Bigram):
+        def forward(self, input_ids):
+            return shape(super().forward(input_ids))
+
+    with pytest.raises(InvalidBatchError) as refused:
+        hook.canary_logprobs(Other(), CANARY)
+    assert str(refused.value).startswith(said)
+
+
+def test_tokens_that_the_model_does_not_have_are_not_looked_up():
+    class Configured(Bigram):
+        config = SimpleNamespace(vocab_size=9)
+
+        def forward(self, input_ids):
+            raise AssertionError
+
+    with pytest.raises(InvalidBatchError, match=r"^vocabulary: got 9, required 10 or more"):
+        hook.canary_logprobs(Configured(), CANARY)
