@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
 from satwatch import wire
-from satwatch.errors import InvalidBatchError, required
+from satwatch.errors import InvalidBatchError, OverloadedError, required
 from satwatch.server.engines import OWN_PROBE, EngineBoard
 from satwatch.server.runs import RunRegistry
 from satwatch.types import EngineStatus, TrainerFacts
@@ -17,6 +17,9 @@ from satwatch.v1 import satwatch_pb2 as pb
 
 # A person reads no faster, and a fleet's probes report several times a second.
 WATCH_SECONDS: Final = 0.5
+# A few dashboards watch. More would be at the trainers' cost: each change is news to all, and each stream takes the
+# place of a request.
+MAX_WATCHERS: Final = 64
 # More engines than this are read and written in a thread: on the event loop they would hold up a trainer's batch.
 INLINE_ENGINES: Final = 64
 
@@ -50,6 +53,7 @@ class EngineAnswers:
         self._clock = clock
         self._wall = wall
         self._watch_seconds = watch_seconds
+        self._letter = Letter()
 
     async def report_canary(self, data: bytes) -> bytes:
         """Answer ReportCanary."""
@@ -88,14 +92,45 @@ class EngineAnswers:
             with suppress(RuntimeError):  # the loop has ended, and with it the watcher
                 loop.call_soon_threadsafe(news.set)
 
-        with self._board.waking(wake):
-            yield Watch(self._board, news, self._wall, self._watch_seconds)
+        self._letter.readers += 1
+        try:
+            with self._board.waking(wake):
+                yield Watch(self._board, news, self._wall, self._watch_seconds, self._letter)
+        finally:
+            self._letter.readers -= 1
+
+
+class Letter:
+    """What all watchers are told of a change, written once; for one event loop.
+
+    Attributes:
+        readers: how many watch.
+    """
+
+    def __init__(self) -> None:
+        """Have written nothing yet."""
+        self.readers = 0
+        self._said: tuple[EngineStatus, ...] | None = None
+        self._written: asyncio.Future[bytes] | None = None
+
+    async def write(self, statuses: tuple[EngineStatus, ...]) -> bytes:
+        """Return the engines as a message without its moment."""
+        if self._written is None or self._said != statuses:
+            self._said, self._written = statuses, asyncio.ensure_future(_do(len(statuses), _written, statuses))
+        # Of several who wait for it one may leave.
+        return await asyncio.shield(self._written)
+
+
+def _written(statuses: tuple[EngineStatus, ...]) -> bytes:
+    return pb.WatchEnginesResponse(engines=wire.encode_statuses(statuses)).SerializeToString()
 
 
 class Watch:
     """One watcher of the engines; for one event loop."""
 
-    def __init__(self, board: EngineBoard, news: asyncio.Event, wall: Callable[[], float], seconds: float) -> None:
+    def __init__(
+        self, board: EngineBoard, news: asyncio.Event, wall: Callable[[], float], seconds: float, letter: Letter
+    ) -> None:
         """Have said nothing yet.
 
         Args:
@@ -103,16 +138,24 @@ class Watch:
             news: set when something may have changed.
             wall: Unix time in seconds.
             seconds: the least time between two answers.
+            letter: what other watchers are told too.
         """
         self._board = board
         self._news = news
         self._wall = wall
         self._seconds = seconds
+        self._letter = letter
         self._run = ""
         self._said: tuple[EngineStatus, ...] = ()
 
     async def first(self, data: bytes) -> bytes:
-        """Answer WatchEngines with the engines as they are."""
+        """Answer WatchEngines with the engines as they are.
+
+        Raises:
+            OverloadedError: others watch already, as many as may.
+        """
+        if self._letter.readers > MAX_WATCHERS:
+            raise OverloadedError(required("watchers", self._letter.readers, f"at most {MAX_WATCHERS} at once"))
         self._run = wire.parse(pb.WatchEnginesRequest, data).run
         self._news.clear()
         return await self._say(self._board.statuses(self._run))
@@ -130,8 +173,9 @@ class Watch:
 
     async def _say(self, statuses: tuple[EngineStatus, ...]) -> bytes:
         self._said = statuses
-        engines = await _do(len(statuses), wire.encode_statuses, statuses)
-        return pb.WatchEnginesResponse(engines=engines, at=self._wall()).SerializeToString()
+        engines = await self._letter.write(statuses)
+        # Messages one after the other are one message.
+        return engines + pb.WatchEnginesResponse(at=self._wall()).SerializeToString()
 
 
 async def _do(engines: int, work: Callable[[T], R], value: T) -> R:

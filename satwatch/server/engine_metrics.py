@@ -29,6 +29,7 @@ _MEASURES: Final = (
     ),
     gauge("engine_canary_log_ratio_abs_mean", "Mean absolute log-ratio of the canary, in nats.", "engine"),
     gauge("engine_canary_log_ratio_abs_max", "Largest absolute log-ratio of the canary, in nats.", "engine"),
+    gauge("engine_canary_version", "Version that engine and trainer scored the canary at.", "engine"),
 )
 _COUNTERS: Final = (
     counter("engine_looks", "Times that the engine was looked at.", "engine"),

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+from satwatch.server.engine_log import log_faults
 from satwatch.types import EngineStatus
 
 logger = logging.getLogger(__name__)
@@ -144,6 +145,7 @@ class EngineBoard:
             self._note_dropped(probe, len(named) - len(kept))
             said = ((), "") if before is None else (before.statuses, before.run)
             wakes = list(self._wakes) if is_back or said != (kept, run if kept else "") else []
+        log_faults(said[0], kept)
         for wake in wakes:
             wake()
 
@@ -187,9 +189,11 @@ class EngineBoard:
 
     def _make_room(self, count: int, now: float) -> None:
         """Forget who is forgotten, and, where a report doesn't fit, the silent probes, longest silent first."""
+        taken = self._taken()  # once: there may be as many probes as engines
         for report in sorted(self._reports.values(), key=lambda report: report.at):
-            is_needed = self._taken() + count > self._max_engines and report.is_silent(now)
+            is_needed = taken + count > self._max_engines and report.is_silent(now)
             if is_needed or report.is_forgotten(now):
+                taken -= len(report.statuses)
                 del self._reports[report.probe]
 
     def _taken(self) -> int:

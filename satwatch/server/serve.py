@@ -20,7 +20,7 @@ from grpc_reflection.v1alpha import reflection
 
 from satwatch import __version__
 from satwatch.errors import ConfigError, SatwatchError, required
-from satwatch.server.allocation import keep_freed_memory
+from satwatch.server.allocation import keep_freed_memory, spare_collector
 from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector, choose_device
 from satwatch.server.engine_answers import EngineAnswers
@@ -200,6 +200,7 @@ async def _serve_until_signal(settings: Settings) -> None:
     for number in signals:
         loop.add_signal_handler(number, stop.set)
     async with sidecar(settings) as server:
+        spare_collector()  # not sooner: by now all is imported, the probe too
         sys.stdout.write(f"{server.announcement}\n")
         sys.stdout.flush()
         await stop.wait()

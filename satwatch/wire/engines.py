@@ -1,8 +1,9 @@
 """What a probe knows of its engines.
 
 An engine may answer with anything, and the probe passes on what it says: text is cut to a bound on both sides, and what
-is no text of Unicode is replaced. What a later release adds is left out: a state of its own is read as ``unknown``, and
-a finding of a kind of its own is skipped.
+is no text of Unicode is replaced. A figure that no message can carry, such as a sum of absurd counts, is left out: it
+costs its engine that figure, and not the others their report. What a later release adds is left out: a state of its own
+is read as ``unknown``, and a finding of a kind of its own is skipped.
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ _AMOUNTS: Final = (
 )
 # An engine that gives a canary token a probability of 0 differs without bound.
 _LOG_RATIOS: Final = ("canary_log_ratio_abs_mean", "canary_log_ratio_abs_max")
+_VERSIONS: Final = tuple(name for name in _WHOLE if name.startswith(("version_", "canary_")) and name != "version_lag")
 _TOTALS: Final = ("looks", "failed_looks", "canary_requests", "version_changes")
 
 
@@ -76,7 +78,7 @@ def encode_status(status: t.EngineStatus) -> pb.EngineStatus:
         message.kind = _KINDS[status.kind]
     for name in (*_TEXTS, *_WHOLE, *_AMOUNTS, *_LOG_RATIOS, *_TOTALS):
         value = getattr(status, name)
-        if value is not None:
+        if value is not None and (name in _TEXTS or _fits(name, value)):
             setattr(message, name, _cut(value) if name in _TEXTS else value)
     for finding in status.findings[:MAX_FINDINGS]:
         message.findings.add(kind=_FINDINGS[finding.kind], message=_cut(finding.message))
@@ -158,9 +160,18 @@ def decode_report(message: pb.ReportEnginesRequest) -> t.EnginesReport:
 
 
 def _check_amount(name: str, value: float | None) -> None:
-    if value is None or 0 <= value < math.inf or (value == math.inf and name in _LOG_RATIOS):
+    if value is None or _fits(name, value):
         return
     raise InvalidBatchError(required(name, value, f"a {'' if name in _LOG_RATIOS else 'finite '}number, 0 or more"))
+
+
+def _fits(name: str, value: float) -> bool:
+    """Tell whether a number can be carried, and meant."""
+    if name in _VERSIONS:
+        return -(2**63) <= value < 2**63
+    if name in _AMOUNTS or name in _LOG_RATIOS:
+        return 0 <= value < math.inf or (value == math.inf and name in _LOG_RATIOS)
+    return 0 <= value < 2**64
 
 
 def _cut(text: str) -> str:

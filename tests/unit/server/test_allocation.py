@@ -40,3 +40,20 @@ def test_kept_memory_is_not_faulted_in_again():
 def test_another_c_library_is_left_alone(monkeypatch):
     monkeypatch.setattr(platform, "libc_ver", lambda: ("", ""))
     assert allocation.keep_freed_memory() is False
+
+
+COLLECTED = """
+import gc
+from satwatch.server import serve
+from satwatch.server.allocation import spare_collector
+
+before = len(gc.get_objects())
+spare_collector()
+print(before, len(gc.get_objects()))
+"""
+
+
+def test_a_collection_does_not_walk_what_was_imported():
+    done = subprocess.run([sys.executable, "-c", COLLECTED], capture_output=True, text=True, check=True)
+    before, after = map(int, done.stdout.split())
+    assert after < before / 100

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 
 import pytest
 
 from satwatch import wire
-from satwatch.errors import InvalidBatchError
+from satwatch.errors import InvalidBatchError, OverloadedError
 from satwatch.server import engine_answers
 from satwatch.server.engine_answers import EngineAnswers
 from satwatch.server.engines import EngineBoard
@@ -189,6 +190,38 @@ def test_many_engines_are_read_and_written_off_the_event_loop(registry, clock, m
 
     asyncio.run(play())
     assert [thread is threading.main_thread() for thread in threads] == [count == 1] * 2
+
+
+def test_a_change_is_written_once_for_all_watchers(answers, board, monkeypatch):
+    real, written = wire.encode_statuses, []
+    monkeypatch.setattr(wire, "encode_statuses", lambda statuses: (written.append(statuses), real(statuses))[1])
+
+    async def play():
+        with contextlib.ExitStack() as stack:
+            watches = [stack.enter_context(answers.watching()) for _ in range(5)]
+            assert await asyncio.gather(*map(first, watches)) == [()] * 5
+            board.report("p", [serving("a")], 5.0)
+            told = [read(data) for data in await asyncio.gather(*(watch.next() for watch in watches))]
+            assert told == [(serving("a"),)] * 5
+
+    asyncio.run(play())
+    assert written == [(), (serving("a"),)]
+
+
+def test_more_watchers_than_may_are_refused_until_one_leaves(answers, monkeypatch):
+    monkeypatch.setattr(engine_answers, "MAX_WATCHERS", 1)
+
+    async def play():
+        with answers.watching() as watch:
+            await first(watch)
+            refused = pytest.raises(OverloadedError, match=r"^watchers: got 2, required at most 1 at once")
+            with refused, answers.watching() as other:
+                await first(other)
+            assert await first(watch) == ()
+        with answers.watching() as watch:
+            await first(watch)
+
+    asyncio.run(play())
 
 
 def test_a_watcher_that_says_garbage(answers):

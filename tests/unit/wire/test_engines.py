@@ -191,6 +191,20 @@ def test_a_log_ratio_may_be_infinite_but_neither_nan_nor_negative(name, value):
         wire.decode_status(pb.EngineStatus(engine="e:1", **{name: value}))
 
 
+ABSURD = [
+    *((name, value) for name in AMOUNTS for value in (math.nan, math.inf, -1.0)),
+    *((name, value) for name in LOG_RATIOS for value in (math.nan, -1.0)),
+    *((name, value) for name in ("version_lag", "requests_running", "requests_waiting") for value in (-1, 2**64)),
+    *((name, value) for name in OPTIONAL if value_of(name) is versions for value in (-(2**63) - 1, 2**63)),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), ABSURD)
+def test_a_figure_that_no_message_can_carry_costs_its_engine_that_figure_alone(name, value):
+    (status,) = wire.decode_statuses(wire.encode_statuses([dataclasses.replace(KNOWN, **{name: value})]))
+    assert status == dataclasses.replace(KNOWN, **{name: None})
+
+
 REPORT = t.EnginesReport("probe-1", (KNOWN, t.EngineStatus("e:1")), 5.0, "r")
 
 
