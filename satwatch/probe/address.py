@@ -20,7 +20,7 @@ _PORTS: Final = {"http": 80, "https": 443}
 _SHOWN: Final = 80
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^:\[\]]+)(?::(?P<port>[0-9]{1,5}))?")
 # What stands in a path as it is; the rest is escaped, and what is escaped stays so.
-_PATH: Final = "/%:@!$&'()*+,;=~"
+SAFE_IN_PATH: Final = "/%:@!$&'()*+,;=~"
 
 
 def read_url(text: str) -> str:
@@ -97,4 +97,4 @@ def _name(parts: SplitResult, *, needs_port: bool) -> str:
         raise ValueError(URL)
     host = place["host"].lower()
     host = f"[{IPv6Address(host[1:-1])}]" if host.startswith("[") else host.encode("idna").decode("ascii")
-    return f"{host}:{port}{quote(parts.path, safe=_PATH).rstrip('/')}"
+    return f"{host}:{port}{quote(parts.path, safe=SAFE_IN_PATH).rstrip('/')}"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import importlib
 import logging
+import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from satwatch.probe.inprocess import (
     Tally,
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAUSED = "it is paused: a canary would wait for the end of the pause, and this thread with it"
+OTHER_THREAD = "another thread asked than the one that attached: it could stop a call of the engine's owner"
+# Longer than any engine takes that works; without an end a trainer's loop would wait for one that doesn't.
+PATIENCE_SECONDS: Final = 30.0
 IN_LOOP = "its event loop runs in this thread: call the method that begins with an a"
 
 
@@ -44,9 +48,10 @@ class AttachedEngine:
     """An embedded engine that is watched; made by :func:`attach`.
 
     **Threads.** A ``sglang.Engine`` is not thread-safe: its methods run its event loop in the thread that calls them.
-    So nothing here happens in the background. Call every method from the thread that owns the engine, between its
-    calls; where its loop runs already (``await engine.async_generate(...)``), call :meth:`aonce` and :meth:`ascore`
-    from that loop. :attr:`status` alone may be read from any thread, at any time.
+    So nothing here happens in the background. Attach, and call every method, in the thread that owns the engine,
+    between its calls. Another thread gets no canary scored and no checksum: the owner's next call could fail of it.
+    Where the loop runs already (``await engine.async_generate(...)``), call :meth:`aonce` and :meth:`ascore` from that
+    loop. :attr:`status` alone may be read from any thread, at any time.
 
     **Faults.** No method raises for a fault of the engine, of the sidecar or of the probe: a trainer goes on. The
     status says what is amiss, and the log says it once.
@@ -75,6 +80,7 @@ class AttachedEngine:
         self._memory = EngineMemory.new(name)
         self._tally = Tally()
         self._amiss = ""
+        self._thread = threading.get_ident()
 
     @property
     def status(self) -> EngineStatus:
@@ -121,7 +127,7 @@ class AttachedEngine:
             The scores; None: the engine is paused, or could not score.
         """
         canary = self.canary
-        refusal = self._refusal() or (IN_LOOP if self._is_in_loop() else "")
+        refusal = self._refusal() or self._refusal_to_run()
         if refusal:
             self._scored_not(refusal)
             return None
@@ -141,7 +147,9 @@ class AttachedEngine:
             return None
         begun = self._clock()  # after the look: one that sees a new label first must not make the answer too old for it
         try:
-            return self._scored(canary, begun, await self._engine.async_generate(**canary_request(canary)))
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                outputs = await self._engine.async_generate(**canary_request(canary))
+            return self._scored(canary, begun, outputs)
         except Exception as error:  # noqa: BLE001 - as in score
             self._scored_not(_said(error))
             return None
@@ -154,7 +162,7 @@ class AttachedEngine:
         self.look()
         if self.wants_score:
             self.score()
-        if self._wants_checksum() and not self._is_in_loop():
+        if self._wants_checksum() and not self._refusal_to_run():
             begun = self._clock()
             checksum = read_field(lambda: self._engine.loop.run_until_complete(_checksum(self._engine)))
             self._take_checksum(checksum, begun)
@@ -168,7 +176,8 @@ class AttachedEngine:
         if self._wants_checksum():
             begun = self._clock()
             try:
-                checksum = await _checksum(self._engine)
+                async with asyncio.timeout(PATIENCE_SECONDS):
+                    checksum = await _checksum(self._engine)
             except Exception:  # noqa: BLE001 - as in score: an engine without a checksum is one that doesn't tell it
                 checksum = None
             self._take_checksum(checksum, begun)
@@ -196,8 +205,12 @@ class AttachedEngine:
         snapshot = self.look()
         return snapshot.problem.message if snapshot.problem else PAUSED if snapshot.is_paused else ""
 
-    def _is_in_loop(self) -> bool:
-        return bool(read_field(self._engine.loop.is_running)) if hasattr(self._engine, "loop") else False
+    def _refusal_to_run(self) -> str:
+        """Say why the engine's loop is not to be run from here."""
+        if threading.get_ident() != self._thread:
+            return OTHER_THREAD
+        is_running = hasattr(self._engine, "loop") and read_field(self._engine.loop.is_running)
+        return IN_LOOP if is_running else ""
 
     def _scored(self, canary: Canary, begun: float, outputs: object) -> CanaryAnswer:
         now = self._clock()
@@ -272,4 +285,6 @@ async def _checksum(engine: Any) -> str | None:  # noqa: ANN401
 
 
 def _said(error: Exception) -> str:
+    if isinstance(error, TimeoutError) and not str(error):
+        return f"TimeoutError: no answer within {PATIENCE_SECONDS:g} s"
     return f"{type(error).__name__}: {error}"[:300]

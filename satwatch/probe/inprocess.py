@@ -107,6 +107,7 @@ def read_snapshot(engine: Any, name: str, tally: Tally, clock: Callable[[], floa
         version_label=label if isinstance(label, str) else None,
         model_path=path if isinstance(path, str) else None,
         is_paused=paused if isinstance(paused, bool) else None,
+        may_sleep=read_field(lambda: tokenizer.server_args.enable_memory_saver) is True,
         load=load,
         counters=tally.counters,
     )

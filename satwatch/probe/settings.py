@@ -62,6 +62,9 @@ class ProbeSettings(BaseModel):
     canary_limit: float = Field(0.1, gt=0, le=100, allow_inf_nan=False)
     """The mean abs(log pi - log mu) of a canary, nats, above which weights that match no version are called wrong."""
 
+    score_sleepers: bool = False
+    """Whether engines with a memory saver are asked for canaries and checksums too; one asleep would end by it."""
+
     checksum: bool = True
     """Whether engines are asked for the checksum of their weights; only those that grant it answer."""
 

@@ -100,6 +100,8 @@ class EngineSnapshot:
         version_label: what it calls its weights, as text.
         model_path: where it says its weights came from.
         is_paused: whether it takes requests without generating.
+        may_sleep: whether a trainer may take the memory of its weights away while it is idle, or that isn't known yet.
+            A request that comes in such a moment ends it.
         load: its work.
         counters: what it has counted.
     """
@@ -113,6 +115,7 @@ class EngineSnapshot:
     version_label: str | None = None
     model_path: str | None = None
     is_paused: bool | None = None
+    may_sleep: bool = False
     load: Load = Load()
     counters: Counters = Counters()
 

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 P = ParamSpec("P")
 
 AT_ONCE: Final = 32
+# By then it is no page that failed, but what the engine says.
+_LOOKS_TO_SAY: Final = 3
 _CLOSE_SECONDS: Final = 1.0
 
 
@@ -54,6 +56,7 @@ class Shared:
         facts: what the trainer has said, as of now.
         defects: where faults of the probe's own go.
         looks: bounds the looks in flight.
+        retries: bounds those at engines that failed, apart: of two hundred that hang, none keeps a sound one waiting.
         scores: bounds the canaries and checksums in flight, apart: a canary takes longer.
     """
 
@@ -62,6 +65,7 @@ class Shared:
     facts: Callable[[], TrainerFacts]
     defects: Defects = field(default_factory=Defects)
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
+    retries: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
     scores: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE))
 
 
@@ -79,6 +83,7 @@ class Watched:
         self.defect = ""
         self._shared = shared
         self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._sleepy_looks = 0
 
     def look(self) -> asyncio.Task[None]:
         """Look in the background; one look at a time."""
@@ -130,9 +135,19 @@ class Watched:
         return self._tasks[what]
 
     async def _look(self) -> None:
-        async with self._shared.looks:
+        async with self._shared.retries if self.memory.failures else self._shared.looks:
             snapshot = await self._snapshot()
+        self._say_what_is_left_out(snapshot)
         self.take("judgement of a look", observe, snapshot, self._shared.facts())
+
+    def _say_what_is_left_out(self, snapshot: EngineSnapshot) -> None:
+        settings = self._shared.settings
+        if not snapshot.may_sleep or settings.score_sleepers or not (settings.canary or settings.checksum):
+            return
+        self._sleepy_looks += 1
+        if self._sleepy_looks == _LOOKS_TO_SAY:
+            why = "a trainer may take its memory away between rollouts, and a request in that moment would end it"
+            logger.warning("%s is not asked for canaries and checksums: %s (score_sleepers).", self.engine.name, why)
 
     async def _snapshot(self) -> EngineSnapshot:
         """Return what the engine says; whatever goes wrong is its problem."""

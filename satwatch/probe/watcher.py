@@ -7,6 +7,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final, Self, TypeAlias
 
@@ -76,6 +77,7 @@ class Watcher:
             canary_limit=settings.canary_limit,
             canary_pulse_seconds=settings.canary_pulse_seconds,
             max_load=settings.max_load,
+            scores_sleepers=settings.score_sleepers,
         )
         self._facts = TrainerFacts()
         self._statuses: tuple[EngineStatus, ...] = ()
@@ -83,6 +85,8 @@ class Watcher:
         self._shared = Shared(settings, clock, lambda: self._facts)
         self._roster = Roster(self._shared, discovery, connect)
         self._telling: asyncio.Task[None] | None = None
+        # Not the loop's threads: names that don't resolve can hold all of those, each for many seconds.
+        self._teller = ThreadPoolExecutor(1, "satwatch-exchange")
 
     @property
     def statuses(self) -> tuple[EngineStatus, ...]:
@@ -192,9 +196,9 @@ class Watcher:
     async def _exchange_facts(self) -> None:
         """Tell the statuses and learn the trainer's facts; news are judged at once, not a period later."""
         for _ in range(2):
-            before = _gist(self._facts)
+            before, loop = _gist(self._facts), asyncio.get_running_loop()
             try:
-                self._facts = await asyncio.to_thread(self._exchange, self._statuses)
+                self._facts = await loop.run_in_executor(self._teller, self._exchange, self._statuses)
             except Exception as error:  # noqa: BLE001 - the exchange is another's code, and no reason to end the watch
                 self._shared.defects.report("exchange", error)
                 return
@@ -231,6 +235,7 @@ class Watcher:
             self._telling.cancel()
             await asyncio.gather(self._telling, return_exceptions=True)
         await self._roster.close()
+        self._teller.shutdown()
 
     async def __aenter__(self) -> Self:
         return self

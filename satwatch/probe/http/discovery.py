@@ -149,6 +149,9 @@ class RouterEngines:
             await fetcher.close()
         if not isinstance(workers, list):
             raise self._unanswered(_NO_WORKERS)
+        if len(workers) > MAX_ENGINES:
+            # Before a URL of them is read, which takes its time.
+            raise self._unanswered(required("/workers", len(workers), f"at most {MAX_ENGINES}"))
         return _each_once(url for worker in workers if (url := self._worker(worker)) is not None)
 
     def _unanswered(self, why: str) -> ProbeError:
@@ -158,9 +161,14 @@ class RouterEngines:
         came = text(worker.get("url"), MAX_PATH) if isinstance(worker, dict) else None
         if came is not None and came.startswith(_SCHEMES):
             try:
-                return engine_url(_RANK.sub("", came))
+                url = engine_url(_RANK.sub("", came))
             except ConfigError as refused:
-                self._skip(str(refused))
+                self._skip(self._keys.hide(str(refused)))
+                return None
+            if self._keys.hide(url) == url:
+                return url
+            # It would be the engine's name, which is shown everywhere.
+            self._skip("a key stands in its URL")
         else:
             # No more of it than that: what stands behind may be a password.
             scheme = _SCHEME.match(came or "")

@@ -1,11 +1,13 @@
 """An engine's /metrics page: the few families that are needed, summed over what runs in parallel.
 
-The page is filtered before it is parsed, so that a page of megabytes costs little.
+The page is filtered before it is parsed, so that a page of megabytes costs little, and what is parsed of it is bounded:
+parsing is in the way of the looks at all other engines.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -18,6 +20,8 @@ from satwatch.probe.snapshot import Total
 # Ranks that share one batch each report all of it; data-parallel ranks (dp_rank; vLLM: engine) have a batch each.
 _SHARING: Final = ("pp_rank", "tp_rank", "moe_ep_rank")
 _MAX_LINES: Final = 4096
+_MAX_LINE_BYTES: Final = 4096
+_MAX_PARSED_BYTES: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +99,7 @@ def _rank(sample: Sample) -> tuple[int, ...]:
 
 
 def _read(page: bytes, names: frozenset[str]) -> Iterator[tuple[str, Sample]]:
-    wanted = (line for line in page.decode(errors="replace").split("\n") if _name(line) in names)
-    for line, _ in zip(wanted, range(_MAX_LINES), strict=False):
+    for line in _wanted(page, names):
         try:
             # Alone, so that a line that can't be read costs no other.
             families = list(text_string_to_metric_families(f"{line}\n"))
@@ -106,5 +109,15 @@ def _read(page: bytes, names: frozenset[str]) -> Iterator[tuple[str, Sample]]:
             yield from ((sample.name, Sample(sample.labels, sample.value)) for sample in family.samples)
 
 
-def _name(line: str) -> str:
-    return line.partition("{")[0].partition(" ")[0]
+def _wanted(page: bytes, names: frozenset[str]) -> list[str]:
+    """Return the lines of these names; none where they are more than can be meant: sums of a part would be wrong."""
+    name = b"|".join(re.escape(name.encode()) for name in sorted(names))
+    # Found where it stands: a page of nothing but line ends would make millions of lines.
+    found = re.finditer(rb"^(?:%b)(?=[{ ])[^\n]{0,%d}$" % (name, _MAX_LINE_BYTES), page, re.MULTILINE)
+    lines, size = [], 0
+    for match in found:
+        lines.append(match[0])
+        size += len(match[0])
+        if len(lines) > _MAX_LINES or size > _MAX_PARSED_BYTES:
+            return []
+    return [line.decode(errors="replace") for line in lines]

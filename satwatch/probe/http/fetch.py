@@ -15,6 +15,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, Literal, TypeAlias
 
 import httpx
@@ -29,6 +30,8 @@ GetPage: TypeAlias = Literal[
     "/get_model_info",
     "/get_weight_version",
     "/ready",
+    "/server_info",
+    "/get_server_info",
     "/v1/loads?include=core,queues",
     "/get_load",
     "/metrics",
@@ -46,11 +49,12 @@ ABSENT: Final = (404, 405)
 NOT_GRANTED: Final = (401, 403)
 MAX_BYTES: Final = 8 * 2**20
 SHOWN: Final = 200
+# More than is shown by far: what is cut here must not be a part of a key.
+_SAID: Final = 2**20
 _PACKED: Final = "it is packed, though asked for unpacked"
 _TOO_LONG: Final = f"it is longer than {MAX_BYTES} bytes"
-# Below the 5 s after which uvicorn closes an idle connection: one that it closes while a request leaves looks like a
-# dead engine.
-_KEEPALIVE_SECONDS: Final = 1.0
+# A page that a look can do without gets this share of the time: if it hangs, the rest is still an answer.
+SIDE_SHARE: Final = 0.75
 _LOGGERS: Final = ("httpx", *(f"httpcore.{part}" for part in ("connection", "http11", "http2", "proxy", "socks")))
 _CLOSED: Final = ("disconnected", "closed connection")
 _is_ours: ContextVar[bool] = ContextVar("satwatch_probe_is_asking", default=False)
@@ -135,23 +139,28 @@ class Fetcher:
             follow_redirects=False,
             # Each is per read; the deadline of a whole request is `_ask`'s.
             timeout=None,
-            limits=httpx.Limits(max_connections=8, keepalive_expiry=_KEEPALIVE_SECONDS),
+            # None is kept: a fleet's would be a thousand open files, and one that the server closes while a request
+            # leaves looks like a dead engine.
+            limits=httpx.Limits(max_connections=8, max_keepalive_connections=0),
+            # None is taken: an engine could send new ones with every page, and they would be sent back for ever.
+            cookies=CookieJar(DefaultCookiePolicy(allowed_domains=())),
             headers={"Accept-Encoding": "identity", "User-Agent": "satwatch"},
             transport=transport,
         )
         _quieten()
 
-    async def get(self, page: GetPage, allow: Collection[int] = ABSENT) -> Reply:
+    async def get(self, page: GetPage, allow: Collection[int] = ABSENT, share: float = 1.0) -> Reply:
         """Ask for a page.
 
         Args:
             page: the page.
             allow: the statuses besides 200 that are an answer.
+            share: of the timeout that it may take.
 
         Raises:
             FetchError: no answer, or another status.
         """
-        return await self._ask("GET", page, None, self._timeout, allow)
+        return await self._ask("GET", page, None, self._timeout * share, allow)
 
     async def post(
         self, page: PostPage, body: Mapping[str, object], timeout: float, allow: Collection[int] = ()
@@ -197,7 +206,8 @@ class Fetcher:
     def _problem(self, page: str, error: Exception, timeout: float) -> Problem:
         if isinstance(error, TimeoutError | httpx.TimeoutException):
             return Problem("timeout", f"{page}: no answer within {timeout:g} s")
-        why = shortened(self.hide(str(error) or type(error).__name__))
+        # h11 quotes what came, with marks that would break up a key in it.
+        why = shortened(self.hide(str(error).partition(": bytearray(")[0] or type(error).__name__))
         if isinstance(error, httpx.RemoteProtocolError) and any(words in why for words in _CLOSED):
             return Problem("unreachable", f"{page}: it closed the connection before it had answered")
         if isinstance(error, httpx.NetworkError | OSError):
@@ -230,7 +240,7 @@ async def _read(response: httpx.Response) -> bytes:
 
 
 def _said(body: bytes) -> str:
-    """Return an error's own words, wherever SGLang, vLLM and FastAPI put them."""
+    """Return an error's own words, wherever SGLang, vLLM and FastAPI put them; of megabytes of them, the first."""
     try:
         found: object = json.loads(body)
     except (ValueError, RecursionError):
@@ -238,7 +248,7 @@ def _said(body: bytes) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    return found if isinstance(found, str) else ""
+    return found[:_SAID] if isinstance(found, str) else ""
 
 
 def shortened(words: str) -> str:

@@ -6,14 +6,19 @@ into the engine, which then refuse the api key.
 
 from __future__ import annotations
 
+import os
+import re
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
+from urllib.parse import quote
 
 from pydantic import SecretStr
 
 from satwatch.errors import ConfigError, required
+from satwatch.probe.address import SAFE_IN_PATH
 
 API_KEY_VARIABLE: Final = "SATWATCH_ENGINE_API_KEY"
 ADMIN_KEY_VARIABLE: Final = "SATWATCH_ENGINE_ADMIN_KEY"
@@ -22,6 +27,7 @@ _WANTED: Final = "one key of printable ASCII characters, no spaces inside"
 _MAX_CHARACTERS: Final = 4096
 # A shorter key is no secret, and to strike out each of its letters would spoil versions and paths.
 _LEAST_HIDDEN: Final = 4
+_LEAST_KEY: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +50,17 @@ class EngineKeys:
     def hide(self, text: str) -> str:
         """Return a text of somebody else's without the keys: an engine may repeat what it was sent.
 
-        >>> EngineKeys(api_key=SecretStr("planted")).hide("no such key: planted")
-        'no such key: **********'
+        Struck out in upper and lower case, and as a URL or base64 has them; no more can be promised of a server that
+        hides one on purpose.
+
+        >>> EngineKeys(api_key=SecretStr("planted")).hide("no such key: Planted, or cGxhbnRlZA==")
+        'no such key: **********, or **********'
         """
         secrets = {key.get_secret_value() for key in (self.api_key, self.admin_key) if key is not None}
+        forms = {form for secret in secrets if len(secret) >= _LEAST_HIDDEN for form in _forms(secret)}
         # The longer first: one may be a part of the other.
-        for secret in sorted(secrets, key=len, reverse=True):
-            if len(secret) >= _LEAST_HIDDEN:
-                text = text.replace(secret, HIDDEN)
+        for form in sorted(forms, key=len, reverse=True):
+            text = re.sub(re.escape(form), HIDDEN, text, flags=re.IGNORECASE | re.ASCII)
         return text
 
     def __reduce__(self) -> NoReturn:
@@ -79,6 +88,11 @@ def read_keys(api_key_file: Path | None, admin_key_file: Path | None, environ: M
     )
 
 
+def _forms(secret: str) -> tuple[str, ...]:
+    """Return what a key looks like where others write it."""
+    return secret, quote(secret, safe=""), quote(secret, safe=SAFE_IN_PATH), b64encode(secret.encode()).decode()
+
+
 def _read(setting: str, path: Path | None, variable: str, environ: Mapping[str, str]) -> SecretStr | None:
     if path is not None:
         return _checked(f"{setting} {path}", _bytes_of(setting, path))
@@ -91,7 +105,10 @@ def _bytes_of(setting: str, path: Path) -> bytes:
         with path.open("rb") as file:
             return file.read(_MAX_CHARACTERS + 2)  # a newline may follow
     except OSError as error:
-        refusal = f"{setting} {path}: can't be read: {error.strerror}"
+        # What is long and in no folder that there is may be the key itself, in the place of its file.
+        is_path = len(str(path)) < _LEAST_KEY or (len(path.parts) > 1 and os.path.isdir(path.parent))
+        shown = path if is_path else HIDDEN
+        refusal = f"{setting} {shown}: can't be read: {error.strerror}"
     except ValueError:  # a path with a null character
         refusal = f"{setting}: can't be read: no path"
     raise ConfigError(refusal)

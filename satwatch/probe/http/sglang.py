@@ -1,8 +1,9 @@
 """SGLang over HTTP, from 0.5.23 back to the servers with older names of their pages.
 
 What a look asks for, all at once: ``/model_info`` (older: ``/get_model_info``, ``/get_weight_version``), ``/ready``,
-``/v1/loads`` (older: ``/get_load``) and ``/metrics``. Never ``/health``, which makes the engine generate, and never
-``/server_info``, which shows its keys and names the version that it was started with.
+``/v1/loads`` (older: ``/get_load``) and ``/metrics``. Once, ``/server_info`` (older: ``/get_server_info``) too, for
+whether a trainer may take its memory away: that page shows the engine's keys, and everything else on it is dropped
+unread. Never ``/health``, which makes the engine generate.
 """
 
 from __future__ import annotations
@@ -14,10 +15,20 @@ from dataclasses import replace
 from typing import Any, Final
 
 from satwatch.probe.http.exposition import Exposition, histogram
-from satwatch.probe.http.fetch import ABSENT, NOT_GRANTED, OK, Fetcher, FetchError, GetPage, Reply, shortened
+from satwatch.probe.http.fetch import (
+    ABSENT,
+    NOT_GRANTED,
+    OK,
+    SIDE_SHARE,
+    Fetcher,
+    FetchError,
+    GetPage,
+    Reply,
+    shortened,
+)
 from satwatch.probe.http.reading import MAX_PATH, logprob, number, read_json, read_object, text, total, whole
 from satwatch.probe.http.scores import Scores, agreed, one_each
-from satwatch.probe.snapshot import Counters, EngineSnapshot, Load, Problem
+from satwatch.probe.snapshot import Counters, EngineSnapshot, Load, Problem, Total
 from satwatch.types import Canary
 
 NOT_READY: Final = 503
@@ -40,6 +51,8 @@ _NAMES: Final = (
 )
 
 
+# Far more than any server has; reading millions of them would be in the way of the looks at all other engines.
+_MAX_RANKS: Final = 1024
 _NO_LOAD: Final = Load()
 
 
@@ -51,6 +64,7 @@ class SGLang:
         self._fetcher = fetcher
         self._info_pages: tuple[GetPage, ...] = ("/model_info", "/get_model_info")
         self._load_pages: tuple[GetPage, ...] = ("/v1/loads?include=core,queues", "/get_load")
+        self._may_sleep: bool | None = None
 
     async def look(self, name: str) -> EngineSnapshot | None:
         """Look at it once.
@@ -61,9 +75,11 @@ class SGLang:
         Raises:
             FetchError: that page gave no usable answer; the others may, and leave their part unknown.
         """
-        info, paused, (load, release), metrics = await asyncio.gather(
-            self._info(), self._is_paused(), self._loads(), self._metrics()
+        info, paused, (load, release), metrics, may_sleep = await asyncio.gather(
+            self._info(), self._is_paused(), self._loads(), self._metrics(), self._read_may_sleep()
         )
+        # Who does not answer may come back as another process.
+        self._may_sleep = None if isinstance(info, FetchError) else may_sleep
         if isinstance(info, FetchError):
             raise info
         if info is None:
@@ -76,6 +92,7 @@ class SGLang:
             version_label=text(info.get("weight_version")),
             model_path=text(info.get("model_path"), MAX_PATH),
             is_paused=paused,
+            may_sleep=may_sleep is not False,
             load=_filled(load, metrics),
             counters=_counters(metrics),
         )
@@ -147,10 +164,23 @@ class SGLang:
         reply = await self._optional("/ready", NOT_READY)
         return None if reply is None else reply.status == NOT_READY
 
+    async def _read_may_sleep(self) -> bool | None:
+        """Return whether a trainer may take its memory away; None: it did not say."""
+        if self._may_sleep is not None:
+            return self._may_sleep
+        for page in ("/server_info", "/get_server_info"):
+            try:
+                reply = await self._fetcher.get(page, share=SIDE_SHARE)
+                if not reply.is_absent:
+                    return read_object(reply).get("enable_memory_saver") is not False
+            except FetchError:
+                return None
+        return False  # older than the feature
+
     async def _loads(self) -> tuple[Load, str | None]:
         for page in self._load_pages:
             try:
-                reply = await self._fetcher.get(page)
+                reply = await self._fetcher.get(page, share=SIDE_SHARE)
                 if reply.is_absent:
                     continue
                 self._load_pages = _first(page, self._load_pages)
@@ -166,7 +196,7 @@ class SGLang:
     async def _optional(self, page: GetPage, *allow: int) -> Reply | None:
         """Ask for a page that may be missing, or fail: the look goes on without it."""
         try:
-            reply = await self._fetcher.get(page, (*ABSENT, *allow))
+            reply = await self._fetcher.get(page, (*ABSENT, *allow), SIDE_SHARE)
         except FetchError:
             return None
         return None if reply.is_absent else reply
@@ -180,8 +210,8 @@ def _first(page: GetPage, pages: tuple[GetPage, ...]) -> tuple[GetPage, ...]:
 def _read_loads(found: object) -> tuple[Load, str | None]:
     """Return the load and the release that either page says."""
     if isinstance(found, dict):
-        return _load(_list(found.get("loads")), _new_rank), text(found.get("version"))
-    return _load(_list(found), _old_rank), None
+        return _load(_ranks(found.get("loads")), _new_rank), text(found.get("version"))
+    return _load(_ranks(found), _old_rank), None
 
 
 def _new_rank(rank: Mapping[str, Any]) -> Load:
@@ -240,9 +270,22 @@ def _counters(metrics: Exposition) -> Counters:
         aborted=metrics.sum("sglang:num_aborted_requests_total"),
         queue=metrics.total(_QUEUE),
         latency=metrics.total(_LATENCY),
-        output_lengths=metrics.total(_LENGTHS),
+        output_lengths=_lengths(metrics),
         seconds_per_token=metrics.total(*_PER_TOKEN),
     )
+
+
+def _lengths(metrics: Exposition) -> Total | None:
+    """Return the lengths of the responses: a canary has none, and is counted among them all the same.
+
+    What generated has a time per token if it ended by itself, and is counted as aborted if not.
+    """
+    lengths, timed = metrics.total(_LENGTHS), metrics.sum(f"{_PER_TOKEN[0]}_count")
+    if lengths is None or not timed:
+        # No response yet: to count canaries now, and no longer then, would look like a counter that fell.
+        return lengths if lengths is not None and lengths.sum > 0 else None
+    aborted = metrics.sum("sglang:num_aborted_requests_total") or 0.0
+    return Total(lengths.sum, min(lengths.count, timed + aborted))
 
 
 def version_of(meta: object) -> str | None:
@@ -258,9 +301,9 @@ def version_of(meta: object) -> str | None:
 def _scored(page: str, meta: object, sequence: Collection[int]) -> list[float]:
     """Return the log-probs of a sequence's tokens but the first."""
     found = meta.get("input_token_logprobs") if isinstance(meta, dict) else None
-    triples = found if isinstance(found, list) else []
+    triples = found if isinstance(found, list) and len(found) == len(sequence) else []
     tokens = [triple[1] for triple in triples if isinstance(triple, list) and len(triple) >= 2]
-    if tokens != list(sequence) or len(triples) != len(sequence):
+    if tokens != list(sequence):
         raise FetchError(Problem("garbage", f"{page}: it scored other tokens than the canary's"))
     return [logprob(triple[0]) for triple in triples[1:]]
 
@@ -269,13 +312,13 @@ def _checksum(answer: Mapping[str, Any]) -> str:
     whole_engine = text(answer.get("per_engine_checksum"))
     if whole_engine is not None:
         return whole_engine
-    ranks = answer.get("ranks")
-    parts = [text(rank.get("per_gpu_checksum")) if isinstance(rank, dict) else None for rank in _list(ranks)]
+    ranks = _ranks(answer.get("ranks"))
+    parts = [text(rank.get("per_gpu_checksum")) if isinstance(rank, dict) else None for rank in ranks]
     known = [part for part in parts if part is not None]
     if not known or len(known) != len(parts):
         raise FetchError(Problem("garbage", "/weights_checker: got no checksum"))
     return hashlib.sha256("".join(known).encode()).hexdigest()
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _ranks(value: object) -> list[Any]:
+    return value if isinstance(value, list) and len(value) <= _MAX_RANKS else []

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from satwatch.probe.http.exposition import Exposition, histogram
-from satwatch.probe.http.fetch import ABSENT, Fetcher, FetchError, GetPage, Reply
+from satwatch.probe.http.fetch import SIDE_SHARE, Fetcher, FetchError, GetPage, Reply
 from satwatch.probe.http.reading import MAX_PATH, logprob, read_json, read_object, text
 from satwatch.probe.http.scores import Scores, one_each
 from satwatch.probe.snapshot import Counters, EngineSnapshot, Load, Problem
@@ -24,11 +24,13 @@ _PER_TOKEN: Final = ("vllm:request_time_per_output_token_seconds", "vllm:time_pe
 _USAGES: Final = ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc")
 _UPDATES: Final = "vllm:rl_weight_update_operation_duration_seconds"
 _OPERATIONS: Final = ("init", "start", "start_draft", "update", "finish", "set_version")
+_SLEEP: Final = "vllm:engine_sleep_state"
 _NAMES: Final = (
     "vllm:num_requests_running",
     "vllm:num_requests_waiting",
     "vllm:generation_tokens_total",
     "vllm:request_success_total",
+    _SLEEP,
     *_USAGES,
     *histogram(_QUEUE, _LATENCY, _LENGTHS, _UPDATES, *_PER_TOKEN),
 )
@@ -64,7 +66,7 @@ class VLLM:
             release=release,
             version_label=version,
             model_path=text(model.get("root"), MAX_PATH),
-            is_paused=paused,
+            is_paused=_is_asleep(metrics) or paused,
             load=Load(
                 running=metrics.count("vllm:num_requests_running"),
                 waiting=metrics.count("vllm:num_requests_waiting"),
@@ -119,7 +121,7 @@ class VLLM:
 
     async def _metrics(self) -> Exposition:
         try:
-            reply: Reply | None = await self._fetcher.get("/metrics")
+            reply: Reply | None = await self._fetcher.get("/metrics", share=SIDE_SHARE)
         except FetchError:
             reply = None
         return Exposition(b"" if reply is None or reply.is_absent else reply.body, _NAMES)
@@ -127,11 +129,16 @@ class VLLM:
     async def _optional(self, page: GetPage) -> Mapping[str, Any]:
         """Ask for an object that may be missing, or fail: the look goes on without it."""
         try:
-            reply = await self._fetcher.get(page, ABSENT)
+            reply = await self._fetcher.get(page, share=SIDE_SHARE)
             found = {} if reply.is_absent else read_json(reply)
         except FetchError:
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def _is_asleep(metrics: Exposition) -> bool:
+    """Tell whether its weights are out of its memory: as good as paused, and a canary would end it."""
+    return metrics.count(_SLEEP, where={"sleep_state": ("awake",)}) == 0
 
 
 def _counters(metrics: Exposition) -> Counters:

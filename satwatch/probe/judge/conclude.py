@@ -11,7 +11,7 @@ from satwatch.probe.judge.fleet import compare_fleet
 from satwatch.probe.judge.limits import JudgeConfig
 from satwatch.probe.judge.memory import EngineMemory
 from satwatch.probe.judge.queue import measure_queue
-from satwatch.probe.judge.versions import LOOKS_TO_ACCUSE, is_ahead, sync_seconds, version_lag, weight_age_seconds
+from satwatch.probe.judge.versions import ahead_since, sync_seconds, version_lag, weight_age_seconds
 from satwatch.probe.snapshot import EngineSnapshot
 from satwatch.types import EngineState, EngineStatus, Finding, TrainerFacts
 
@@ -67,7 +67,7 @@ def _conclude(
     last, versions = memory.last or EngineSnapshot(memory.engine, now), memory.versions
     queue, floor, checksum = measure_queue(memory.before, last), evidence.floor, memory.checksum
     state, reason = _state(memory, evidence, fleet, facts)
-    own = [*_restarted(now, memory, config), *_label_differs(memory), *_version_ahead(memory, facts)]
+    own = [*_restarted(now, memory, config), *_label_differs(memory), *_version_ahead(now, memory, facts, config)]
     return EngineStatus(
         memory.engine,
         state=state,
@@ -125,15 +125,18 @@ def _restarted(now: float, memory: EngineMemory, config: JudgeConfig) -> list[Fi
 
 def _label_differs(memory: EngineMemory) -> list[Finding]:
     versions = memory.versions
-    if not versions.is_label_stale:
+    last = memory.last
+    # A label that was asked for before the response was made may have followed since.
+    if not versions.is_label_stale or last is None or last.at - last.took < versions.served_at:
         return []
     message = f"its responses name version {versions.response}, its label {versions.label}: the responses count"
     return [Finding("label_differs", message)]
 
 
-def _version_ahead(memory: EngineMemory, facts: TrainerFacts) -> list[Finding]:
-    versions = memory.versions
-    if versions.ahead < LOOKS_TO_ACCUSE or not is_ahead(versions, facts):
+def _version_ahead(now: float, memory: EngineMemory, facts: TrainerFacts, config: JudgeConfig) -> list[Finding]:
+    """Find a version that nobody published; a trainer may say so only when all its engines are updated."""
+    versions, since = memory.versions, ahead_since(memory.versions, facts)
+    if since is None or now - since < config.ahead_seconds:
         return []
     message = (
         f"it serves version {versions.version_served}, and the latest published is {facts.version_published}: "

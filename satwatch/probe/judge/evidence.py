@@ -76,7 +76,10 @@ def _weigh_canary(memory: EngineMemory, answer: Answer, book: Book, config: Judg
     claimed = None if version is None else page.scores_of(version)
     if claimed is not None and not claimed.is_comparable:
         return _not_comparable(_at_other_settings(claimed))
-    match = nearest_row(page.comparable, page.values, np.asarray(answer.logprobs, dtype=np.float64), prefer=version)
+    mu = np.asarray(answer.logprobs, dtype=np.float64)
+    if claimed is not None and not np.isfinite(mu).any() and np.isfinite(floats(claimed.logprobs)).any():
+        return _is_no_number(claimed)
+    match = nearest_row(page.comparable, page.values, mu, prefer=version)
     if match is None:
         return Evidence()
     if version is None:
@@ -137,6 +140,11 @@ def _is_no_version(claimed: CanaryScores, match: Match, found: Comparison, confi
     return Evidence((Finding("canary_differs", message),), message, None, found, claimed.version)
 
 
+def _is_no_number(claimed: CanaryScores) -> Evidence:
+    message = f"canary: labelled {claimed.version}, but none of its log-probs is a number"
+    return Evidence((Finding("canary_differs", message),), message)
+
+
 def _not_comparable(why: str) -> Evidence:
     message = f"canary: the trainer's scores can't be compared with an engine's: {why}"
     return Evidence((Finding("canary_not_comparable", message),))
@@ -167,6 +175,8 @@ def _scores_stood_still(memory: EngineMemory, answer: Answer, book: Book) -> lis
     is_exact, noise = moved.abs_max <= UNCHANGED, _noise(memory, answer)
     what = f"the label changed from {before.label} to {answer.label} and its scores of the canary did not change"
     due = _due(before, answer, book)
+    if due is None and _has_fallen(before.label, answer.label):
+        return []
     if due is None:
         return [Finding("label_only", f"{what} at all")] if is_exact else []
     still = max(UNCHANGED, NOISE_TIMES * noise)
@@ -175,6 +185,12 @@ def _scores_stood_still(memory: EngineMemory, answer: Answer, book: Book) -> lis
         return []
     figures = f"they moved by {moved.abs_mean:.3g} nats on average, the trainer's by {due:.3g}"
     return [Finding("label_only", f"{what}: {figures}")]
+
+
+def _has_fallen(before: str, label: str | None) -> bool:
+    """Tell whether a label went back: a trainer that began again counts anew, perhaps over the same weights."""
+    was, now = version_of(before), version_of(label)
+    return was is not None and now is not None and now < was
 
 
 def _noise(memory: EngineMemory, answer: Answer) -> float:
@@ -203,6 +219,8 @@ def _checksum_stood_still(memory: EngineMemory) -> list[Finding]:
         return []
     label, value = checksum.before
     if value != checksum.value or version_of(label) is None or version_of(checksum.label) is None:
+        return []
+    if _has_fallen(label, checksum.label):
         return []
     what = f"the label changed from {label} to {checksum.label} and the checksum of its weights did not"
     return [Finding("label_only", what)]

@@ -36,19 +36,21 @@ def compare_fleet(
 def _left_behind(known: Sequence[EngineMemory]) -> Iterable[tuple[str, Finding]]:
     """Name an engine whose last two looks came after another was seen with a newer version.
 
-    A label that is no version is older than any: so an engine looks that restarted and was not updated since.
+    A label that is no version is older than any: so an engine looks that restarted and was not updated since. One whose
+    version fell follows a trainer that went back: the others have yet to, and it is behind what they take after that.
     """
     served = [(memory, version) for memory in known if (version := _rank(memory)) is not None]
     newest = max((version for _, version in served), default=_NO_VERSION)
-    passed: dict[int, tuple[float, str]] = {}
+    passed: dict[tuple[int, float | None], tuple[float, str]] = {}
     for memory, version in served:
         looks = memory.versions.looks
         if version == newest or len(looks) < LOOKS_TO_ACCUSE:
             continue
-        if version not in passed:
+        key = version, memory.versions.fell_at
+        if key not in passed:
             newer = [(other, theirs) for other, theirs in served if theirs > version]
-            passed[version] = min(passed_at(other.versions, version) for other, _ in newer), _count(newer)
-        at, others = passed[version]
+            passed[key] = min(passed_at(other.versions, *key) for other, _ in newer), _count(newer)
+        at, others = passed[key]
         if looks[0] >= at:
             own = f"version {version}" if version > _NO_VERSION else f"weights labelled {memory.versions.label}"
             yield memory.engine, Finding("left_behind", f"left behind: it serves {own}, {others}")

@@ -15,7 +15,6 @@ from satwatch.probe.judge.restart import Counted, count, restart
 from satwatch.probe.judge.versions import (
     VersionHistory,
     canonical,
-    count_ahead,
     label_of_response,
     recall_publishing,
     see_answer,
@@ -158,7 +157,7 @@ def observe(memory: EngineMemory, snapshot: EngineSnapshot, facts: TrainerFacts)
     if why:
         memory = _forget(memory, snapshot.at, why)
     versions = see_label(memory.versions, snapshot.at, snapshot.took, snapshot.version_label)
-    versions = count_ahead(recall_publishing(versions, facts), facts)
+    versions = recall_publishing(versions, facts)
     pause = see_pause(memory.pause, memory.last, snapshot)
     return replace(
         memory,

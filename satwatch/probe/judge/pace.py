@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from satwatch.probe.judge.book import open_book
+from satwatch.probe.judge.evidence import weigh
 from satwatch.probe.judge.limits import JudgeConfig
 from satwatch.probe.judge.memory import CanaryMemory, EngineMemory
 from satwatch.probe.judge.versions import version_lag
@@ -55,14 +57,31 @@ def wants_canary(now: float, memory: EngineMemory, canary: Canary, facts: Traine
 
     New scores of the trainer need no request: they are compared with what the engine answered before.
     """
-    last = memory.last
-    if last is None or not memory.is_known or last.is_paused or now < _canary_allowed_at(memory.canary, config):
+    if not _may_be_asked(memory, config) or now < _canary_allowed_at(memory.canary, config):
         return False
     if memory.answer is None or memory.canary.canary != canary:
-        since = max(memory.versions.served_at, _time(memory.canary.asked_at), _first_at(memory))
-        return _has_capacity(memory, canary, config) or now - since >= config.canary_wait
+        return _has_capacity(memory, canary, config) or now - _unscored_since(memory) >= config.canary_wait
     is_due = _is_pulse_due(now, memory, facts, config) or _is_left_unsaid(now, memory, facts, config)
     return is_due and _has_capacity(memory, canary, config)
+
+
+def _may_be_asked(memory: EngineMemory, config: JudgeConfig) -> bool:
+    """Tell whether the engine may be asked for something that reads its weights.
+
+    Between rollouts a trainer that shares the engine's GPU takes their memory away. Nothing that can be asked says
+    when, and a request in that moment, or in flight as it begins, ends the engine.
+    """
+    last = memory.last
+    if last is None or not memory.is_known or last.is_paused:
+        return False
+    return config.scores_sleepers or not last.may_sleep
+
+
+def _unscored_since(memory: EngineMemory) -> float:
+    """Return since when a canary is due; versions that follow each other quickly are one wait, not one each."""
+    asked_at, versions = _time(memory.canary.asked_at), memory.versions
+    first = min((at for _, at in versions.sights if at > asked_at), default=versions.served_at)
+    return max(first, asked_at, _first_at(memory))
 
 
 def _canary_allowed_at(canary: CanaryMemory, config: JudgeConfig) -> float:
@@ -74,8 +93,9 @@ def _canary_allowed_at(canary: CanaryMemory, config: JudgeConfig) -> float:
 
 def _is_pulse_due(now: float, memory: EngineMemory, facts: TrainerFacts, config: JudgeConfig) -> bool:
     pulse = config.canary_pulse_seconds
-    if memory.versions.is_label_stale:
-        pulse = min(pulse, config.canary_wait)  # only responses tell its version now
+    # Only responses tell the version of a stale label; and what was repaired under its old label must not stay accused.
+    if memory.versions.is_label_stale or weigh(memory, open_book(facts.canaries), config).wrong:
+        pulse = min(pulse, config.canary_wait)
     if now - _time(memory.canary.asked_at) < pulse:
         return False
     # While an update may be under way, half of it may be in the weights: that would look like wrong ones.
@@ -109,8 +129,8 @@ def wants_checksum(now: float, memory: EngineMemory, config: JudgeConfig) -> boo
     with the next version, and no sooner than ten minutes later. One that a label changed over is asked for again at the
     pulse: the weights may have come after their label.
     """
-    last, was = memory.last, memory.checksum
-    if last is None or not memory.is_known or last.is_paused or memory.versions.served is None:
+    was = memory.checksum
+    if not _may_be_asked(memory, config) or memory.versions.served is None:
         return False
     if was.at is None:
         return True

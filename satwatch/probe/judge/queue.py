@@ -93,11 +93,11 @@ def _drain_seconds(
 def recent_mean(was: Total | None, now: Total | None) -> float | None:
     """Return the mean of what was added between two readings, or, where nothing was, of all so far.
 
-    Canaries are counted too, as requests of no tokens: where only they finished, nothing did.
+    Canaries are counted too, as requests of no tokens: where only they finished, nothing did, and there is no mean.
     """
     added = _difference(was, now)
     of = added if added is not None and added.sum > 0 else _difference(Total(0.0, 0.0), now)
-    return None if of is None else of.sum / of.count
+    return None if of is None or of.sum == 0 else of.sum / of.count
 
 
 def _difference(was: Total | None, now: Total | None) -> Total | None:

@@ -7,6 +7,7 @@ after an update in place whose cache flush failed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -38,8 +39,8 @@ class VersionHistory:
         saw_change: whether another version was seen before.
         published_at: when the version served was published, as first told.
         looks: when the last looks were that succeeded, two at most.
-        sights: the latest versions served, each with its first sight, oldest first.
-        ahead: looks in a row that saw a version newer than any published.
+        sights: the latest versions served, each with its first sight, oldest first; without those that a fall undid.
+        fell_at: when the version served fell to what it is; None: it rose, or is the first.
         changes: how often the version served changed.
     """
 
@@ -55,7 +56,7 @@ class VersionHistory:
     published_at: float | None = None
     looks: tuple[float, ...] = ()
     sights: tuple[tuple[int, float], ...] = ()
-    ahead: int = 0
+    fell_at: float | None = None
     changes: int = 0
 
     @property
@@ -119,8 +120,10 @@ def see_label(history: VersionHistory, at: float, took: float, label: str | None
     """Take in a look's label; ``at`` is when the look ended."""
     label = canonical(label)
     if label is not None and label != history.label:
-        # A response from before the change says nothing of what came after it, be that newer or older.
-        is_past = history.response_at <= at - took
+        # A response from before the change says nothing of what came after it, be that newer or older. One that came
+        # during the look is from before if it names the label that was, or an older version than the new one.
+        is_past = history.response_at <= at - took or history.response == history.label
+        is_past = is_past or _is_older(history.response, label)
         history = replace(
             history,
             label=label,
@@ -130,6 +133,11 @@ def see_label(history: VersionHistory, at: float, took: float, label: str | None
         )
     history = _settle(replace(history, is_said=label is not None), at)
     return replace(history, looks=(*history.looks, at)[-LOOKS_TO_ACCUSE:])
+
+
+def _is_older(label: str | None, other: str) -> bool:
+    version, than = version_of(label), version_of(other)
+    return version is not None and than is not None and version < than
 
 
 def see_answer(history: VersionHistory, at: float, took: float, label: str | None) -> VersionHistory:
@@ -156,13 +164,16 @@ def _settle(history: VersionHistory, at: float) -> VersionHistory:
         return history
     is_change, version = history.served is not None, version_of(served)
     sight = () if version is None else ((version, at),)
+    # A version that falls is a trainer that began again from a checkpoint: its versions mean other weights.
+    kept = tuple(seen for seen in history.sights if version is None or seen[0] < version)
     return replace(
         history,
         served=served,
         served_at=at,
         saw_change=is_change,
         published_at=None,
-        sights=(*history.sights, *sight)[-SIGHTS:],
+        sights=(*kept, *sight)[-SIGHTS:],
+        fell_at=at if version is not None and any(seen > version for seen, _ in history.sights) else None,
         changes=history.changes + is_change,
     )
 
@@ -175,21 +186,27 @@ def recall_publishing(history: VersionHistory, facts: TrainerFacts) -> VersionHi
     return replace(history, published_at=facts.published_at(version))
 
 
-def passed_at(history: VersionHistory, version: int) -> float:
-    """Return when an engine that serves a newer version was first seen to; it may have moved on since."""
-    later = [at for seen, at in history.sights if seen > version]
-    return min(later, default=history.served_at)
+def passed_at(history: VersionHistory, version: int, since: float | None = None) -> float:
+    """Return when an engine that serves a newer version was first seen to; it may have moved on since.
+
+    Args:
+        history: the engine's.
+        version: the one that it passed.
+        since: what was seen before doesn't count, and if nothing was since, it is infinitely late; None: all counts.
+    """
+    later = [at for seen, at in history.sights if seen > version and (since is None or at > since)]
+    return min(later, default=history.served_at if since is None else math.inf)
 
 
-def count_ahead(history: VersionHistory, facts: TrainerFacts) -> VersionHistory:
-    """Count a look that saw a version newer than any published."""
-    return replace(history, ahead=history.ahead + 1 if is_ahead(history, facts) else 0)
+def ahead_since(history: VersionHistory, facts: TrainerFacts) -> float | None:
+    """Return since when the engine has been ahead of the trainer; None: it serves nothing newer than was published.
 
-
-def is_ahead(history: VersionHistory, facts: TrainerFacts) -> bool:
-    """Tell whether the version served is newer than any published."""
+    From the first sight of a version newer than the latest published, and not before the trainer published anything.
+    """
     served, published = history.version_served, facts.version_published
-    return served is not None and published is not None and served > published
+    if served is None or published is None or served <= published:
+        return None
+    return max(passed_at(history, published), facts.published[0].at)
 
 
 def version_lag(history: VersionHistory, facts: TrainerFacts) -> int | None:

@@ -8,6 +8,7 @@ import logging
 import math
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,7 @@ import pytest
 
 from satwatch.errors import InvalidBatchError
 from satwatch.probe import attach
+from satwatch.probe.attach import OTHER_THREAD, AttachedEngine
 from satwatch.probe.inprocess import Tally, canary_answer, canary_request, read_snapshot, responses_of
 from satwatch.probe.snapshot import Total
 from satwatch.types import (
@@ -245,6 +247,29 @@ def test_scores_count_though_the_look_before_them_was_the_first_to_see_their_lab
     engine.version = "8"
     assert score(probe).version_label == "8"
     assert (probe.status.version_served, probe.status.canary_version) == (8, 8)
+
+
+def test_another_thread_gets_no_score_for_it_could_stop_a_call_of_the_owner(caplog):
+    engine = Engine()
+    probe = attached(engine)
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(probe.score).result() is None
+        assert thread.submit(probe.once).result().version_label == "7"
+    assert engine.asked == []
+    assert caplog.messages == [f"engine did not score the canary: {OTHER_THREAD}"]
+    assert probe.score().version_label == "7"
+
+
+def test_an_engine_that_never_answers_holds_no_loop(monkeypatch, caplog):
+    async def never(**_):
+        await asyncio.Event().wait()
+
+    engine = Engine()
+    engine.async_generate = never
+    # "satwatch.probe.attach" names the function.
+    monkeypatch.setattr(sys.modules[AttachedEngine.__module__], "PATIENCE_SECONDS", 0.01)
+    assert asyncio.run(attached(engine).ascore()) is None
+    assert caplog.messages == ["engine did not score the canary: TimeoutError: no answer within 0.01 s"]
 
 
 def test_inside_a_running_loop_a_score_is_refused_and_the_awaitable_one_is_not(caplog):

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import struct
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -44,6 +45,7 @@ class Engine:
     def __init__(self, name: str, clock: Clock, version: str = "5") -> None:
         self.name, self.clock, self.version = name, clock, version
         self.running = 0
+        self.may_sleep = False
         self.fault: Exception | None = None
         self.problem: Problem | None = None
         self.gate: asyncio.Event | None = None
@@ -66,7 +68,14 @@ class Engine:
         if self.problem is not None:
             return EngineSnapshot(self.name, self.clock(), problem=self.problem)
         load, counters = Load(running=self.running, waiting=0), Counters(requests=10.0)
-        return EngineSnapshot(self.name, self.clock(), version_label=self.version, load=load, counters=counters)
+        return EngineSnapshot(
+            self.name,
+            self.clock(),
+            version_label=self.version,
+            may_sleep=self.may_sleep,
+            load=load,
+            counters=counters,
+        )
 
     async def score(self, canary) -> CanaryAnswer:
         self.scores += 1
@@ -182,6 +191,19 @@ def test_once_looks_twice_scores_and_checks():
     assert [len(statuses) for statuses in bench.told] == [1, 1, 1]  # first, with the facts that came, and at the end
 
 
+@pytest.mark.parametrize("settings", [{}, {"score_sleepers": True}, {"canary": False, "checksum": False}])
+def test_an_engine_whose_memory_may_be_taken_away_is_only_looked_at_and_that_is_said_once(settings, caplog):
+    bench = Bench("a", **settings)
+    bench.engines["a"].may_sleep = True
+
+    bench.run(6)
+
+    engine = bench.engines["a"]
+    assert (engine.looks, engine.scores, engine.checks) == (6, *((1, 1) if "score_sleepers" in settings else (0, 0)))
+    reasons = [text for text in said(caplog) if text.startswith("a is not asked for canaries and checksums: ")]
+    assert len(reasons) == (not settings)
+
+
 def test_once_scores_a_busy_engine_too():
     bench = Bench("a")
     bench.engines["a"].running = 8
@@ -236,6 +258,22 @@ def test_an_engine_that_hangs_delays_no_other():
     assert seen[1]["a"].reason == "timeout: no answer within 0.05 s"
     assert bench.engines["a"].cancelled
     assert bench.engines["a"].closed
+
+
+def test_engines_that_failed_and_hang_by_the_hundred_keep_no_sound_one_waiting():
+    failing = [f"a{i}" for i in range(5 * AT_ONCE)]
+    bench = Bench(*failing, "sound")
+    for name in failing:
+        bench.engines[name].problem = Problem("unreachable", "refused")
+
+    def hang():
+        for name in failing:
+            bench.engines[name].gate = asyncio.Event()
+
+    looks = []
+    bench.run(8, hang, *[lambda: looks.append(bench.engines["sound"].looks)] * 7)
+
+    assert looks == [2, 3, 4, 5, 6, 7, 8]
 
 
 def test_an_engine_that_fails_is_looked_at_less_often():
@@ -388,6 +426,24 @@ def test_a_slow_exchange_delays_no_look():
     bench.run(3, lambda: None, lambda: looks.append(bench.engines["a"].looks), release.set)
 
     assert looks == [2]
+
+
+def test_names_that_resolve_slowly_hold_back_no_exchange():
+    bench, free = Bench("a"), threading.Event()
+
+    async def play() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        resolving = loop.run_in_executor(None, free.wait)  # as names are resolved
+        try:
+            async with bench.watcher:
+                await asyncio.wait_for(bench.watcher.once(), 30)
+        finally:
+            free.set()
+            await resolving
+
+    asyncio.run(play())
+    assert [status.engine for status in bench.told[0]] == ["a"]
 
 
 def test_an_engine_that_is_no_longer_named_is_closed_and_forgotten():

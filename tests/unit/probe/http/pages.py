@@ -54,6 +54,7 @@ def sglang(**changes: Page) -> dict[str, Page]:
     table: dict[str, Page] = {
         "GET /model_info": (200, fixture("sglang/model_info_after_update.json")),
         "GET /ready": (200, ""),
+        "GET /server_info": (200, {"api_key": "shown-here", "enable_memory_saver": False}),
         "GET /v1/loads": (200, fixture("sglang/loads_core_queues.json")),
         "GET /metrics": (200, fixture("sglang/metrics.txt")),
     }

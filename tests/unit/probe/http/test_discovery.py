@@ -135,9 +135,22 @@ def test_a_router_without_an_answer_is_named(page, why):
         urls(router(page))
 
 
-def test_a_router_that_names_too_many_is_refused():
-    with pytest.raises(ProbeError, match=r"^engines: got 4097"):
+def test_a_router_that_names_too_many_is_refused_before_any_is_read(monkeypatch):
+    monkeypatch.setattr(RouterEngines, "_worker", lambda *_: pytest.fail("read"))
+    with pytest.raises(ProbeError, match=r"^router router:30000: /workers: got 4097, required at most 4096$"):
         urls(router((200, {"workers": [{"url": f"http://h:{i}"} for i in range(1, MAX_ENGINES + 2)]})))
+
+
+def test_a_worker_whose_url_holds_a_key_is_not_probed_and_the_key_not_said(caplog):
+    keys = EngineKeys(SecretStr("Planted+4711"))
+    names = ["http://planted+4711:1", "http://h:2/Planted+4711", "http://h:3/Planted%2B4711", "http://Planted+4711"]
+    pages = Pages(
+        {"GET /workers": (200, {"workers": [{"url": url} for url in (*names, f"{A}/x", "http://[Planted+4711")]})}
+    )
+    found = urls(RouterEngines("http://router:30000", keys, transport=pages))
+    assert found == (f"{A}/x",)
+    assert "A worker of the router router:30000 is not probed: a key stands in its URL." in caplog.messages
+    assert "4711" not in caplog.text
 
 
 def test_a_router_gets_the_api_key_and_never_the_admin_key():

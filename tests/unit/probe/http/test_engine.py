@@ -12,6 +12,7 @@ from pydantic import SecretStr
 
 from satwatch.errors import ConfigError, ProbeError
 from satwatch.probe.http.engine import Engine, HttpEngine
+from satwatch.probe.http.fetch import Fetcher
 from satwatch.probe.http.keys import EngineKeys
 from satwatch.probe.snapshot import EngineSnapshot
 from satwatch.types import Canary
@@ -71,11 +72,13 @@ def test_this_is_all_that_an_engine_can_ever_be_sent():
     assert sorted(asked) == [
         "GET /get_load",
         "GET /get_model_info",
+        "GET /get_server_info",
         "GET /get_weight_version",
         "GET /is_paused",
         "GET /metrics",
         "GET /model_info",
         "GET /ready",
+        "GET /server_info",
         "GET /v1/loads?include=core,queues",
         "GET /v1/models",
         "GET /version",
@@ -190,7 +193,7 @@ def test_the_pages_of_a_look_are_asked_at_once():
             async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
                 nonlocal waiting
                 waiting += 1
-                if waiting == 4:
+                if waiting == 5:
                     all_there.set()
                 await all_there.wait()  # for ever, were they asked one after another
                 return httpx.Response(200, json={"weight_version": "7"})
@@ -201,7 +204,7 @@ def test_the_pages_of_a_look_are_asked_at_once():
         assert snapshot.version_label == "7"
         return waiting
 
-    assert asyncio.run(ask()) == 4
+    assert asyncio.run(ask()) == 5
 
 
 def test_a_server_that_hangs_ends_with_the_deadline_and_a_slow_page_costs_only_itself():
@@ -229,6 +232,29 @@ def test_a_server_that_hangs_ends_with_the_deadline_and_a_slow_page_costs_only_i
     assert hung.problem is not None
     assert hung.problem.kind == "timeout"
     assert (slow.problem, slow.load.max_running, slow.counters.requests) == (None, 8, None)
+
+
+@pytest.mark.parametrize(
+    ("pages", "needed"),
+    [(sglang(), {"/model_info"}), (OLD, {"/model_info", "/get_model_info"}), (vllm(), {"/version"})],
+)
+def test_pages_that_a_look_can_do_without_have_ended_before_the_look_has_to(pages, needed, monkeypatch):
+    timeouts = {}
+    ask = Fetcher._ask
+
+    def noted(self, method, page, body, timeout, allow):
+        timeouts[page] = timeout
+        return ask(self, method, page, body, timeout, allow)
+
+    monkeypatch.setattr(Fetcher, "_ask", noted)
+    engine = HttpEngine(HOST, timeout=2.0, transport=Pages(pages))
+    for _ in range(2):  # at the second look it is asked as what it is
+        timeouts.clear()
+        assert asyncio.run(engine.look()).problem is None
+    asyncio.run(engine.close())
+    assert len(timeouts) >= 4
+    assert {page for page, timeout in timeouts.items() if timeout == 2.0} <= needed
+    assert all(timeout <= 1.5 for page, timeout in timeouts.items() if page not in needed)
 
 
 @pytest.mark.parametrize("base", [sglang, vllm])

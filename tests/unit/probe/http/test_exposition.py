@@ -81,6 +81,22 @@ def test_a_huge_page_is_filtered_before_it_is_parsed(monkeypatch):
     assert parsed == [f"{A} 2.0\n"]
 
 
+@pytest.mark.parametrize(
+    "page",
+    [
+        "\n" * 4_000_000,
+        f'{A}{{a="{"x" * 5000}"}} 1.0',
+        "\n".join(f'{A}{{i="{i}"}} 1.0' for i in range(5000)),
+        "\n".join(f'{A}{{i="{i}{"x" * 3000}"}} 1.0' for i in range(400)),
+    ],
+    ids=["empty lines", "a long line", "many lines", "many bytes"],
+)
+def test_a_page_of_more_than_can_be_meant_is_unknown_and_not_parsed(page, monkeypatch):
+    parser = "satwatch.probe.http.exposition.text_string_to_metric_families"
+    monkeypatch.setattr(parser, lambda _: pytest.fail("parsed"))
+    assert of(page).sum(A) is None
+
+
 @given(st.binary(max_size=200), st.text(max_size=50), st.text(max_size=10))
 def test_no_page_raises(rubbish, labels, value):
     page = Exposition(rubbish + f"\n{A}{{{labels}}} {value}\n{A} {value}\n".encode(errors="replace"), (A,))

@@ -16,6 +16,7 @@ from pydantic import SecretStr
 from satwatch.probe.http import fetch
 from satwatch.probe.http.fetch import Fetcher, FetchError, GetPage, PostPage
 from satwatch.probe.http.keys import EngineKeys
+from satwatch.probe.snapshot import Problem
 from tests.unit.probe.http.pages import Pages, listening
 
 PLANTED, ADMIN = "planted-key-4711", "planted-admin-0815"
@@ -52,6 +53,8 @@ def test_these_are_all_the_pages_that_can_be_asked():
         "/get_model_info",
         "/get_weight_version",
         "/ready",
+        "/server_info",
+        "/get_server_info",
         "/v1/loads?include=core,queues",
         "/get_load",
         "/metrics",
@@ -306,3 +309,40 @@ def test_a_request_given_up_leaves_no_task_behind():
         return asyncio.all_tasks() - {asyncio.current_task()}
 
     assert asyncio.run(ask()) == set()
+
+
+def test_what_h11_quotes_of_an_answer_is_not_shown():
+    async def echo(_, writer):
+        writer.write(f"{ADMIN}'\"\\\r\n\r\n".encode())
+        await writer.drain()
+
+    assert failure_at(echo).problem == Problem("garbage", "/model_info: can't be read: illegal status line")
+
+
+def test_a_megabyte_of_an_engines_words_is_cut():
+    problem = failure_of(Pages({"GET /model_info": (500, {"error": "w" * 2**22})})).problem
+    assert problem.message == f"/model_info: it answers HTTP 500: {'w' * 197}..."
+
+
+def test_no_cookie_is_taken_and_no_connection_kept():
+    open_connections, asked = [], []
+
+    async def bake(reader, writer):
+        open_connections.append(writer)
+        writer.write(b"HTTP/1.1 200 OK\r\nSet-Cookie: a=b\r\nContent-Length: 0\r\n\r\n")
+        await writer.drain()
+        asked.append(await reader.read())  # to the end: the connection is closed, and nothing more is asked on it
+
+    async def ask() -> list[str]:
+        async with listening(bake) as url:
+            fetcher = Fetcher(url)
+            for _ in range(3):
+                await fetcher.get("/metrics")
+            while len(asked) < 3:
+                await asyncio.sleep(0.001)
+            names = [cookie.name for cookie in fetcher._client.cookies.jar]
+            await fetcher.close()
+            return names
+
+    assert asyncio.run(asyncio.wait_for(ask(), 30)) == []
+    assert (len(open_connections), asked) == (3, [b""] * 3)

@@ -25,6 +25,14 @@ def test_a_file_beats_the_environment_and_white_space_around_it_is_stripped(tmp_
     assert keys.admin_key == SecretStr("from-environment")
 
 
+@pytest.mark.parametrize("key", [PLANTED, f"{PLANTED}/with+slash=", "a" * 5000])
+def test_a_key_in_the_place_of_its_file_is_not_repeated(key, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as refused:
+        read_keys(Path(key), None, {})
+    assert key[:8] not in "".join(traceback.format_exception(refused.value))
+
+
 def test_nothing_given_is_no_key_and_an_empty_variable_is_nothing():
     assert read_keys(None, None, {"SATWATCH_ENGINE_API_KEY": ""}) == EngineKeys(None, None)
 
@@ -77,3 +85,12 @@ def test_keys_are_struck_out_of_texts_the_longer_one_whole():
     keys = EngineKeys(SecretStr(PLANTED), SecretStr(f"{PLANTED}-admin"))
     assert keys.hide(f"a {PLANTED}-admin b {PLANTED} c") == "a ********** b ********** c"
     assert EngineKeys(SecretStr("12"), None).hide("version 12") == "version 12"
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["Key+of/'4711\"%", "KEY+OF/'4711\"%", "Key%2Bof%2F%274711%22%25", "key+of/'4711%22%", "S2V5K29mLyc0NzExIiU="],
+)
+def test_a_key_is_struck_out_however_an_engine_writes_it(written):
+    keys = EngineKeys(SecretStr("Key+of/'4711\"%"))
+    assert keys.hide(f"<{written}>") == "<**********>"

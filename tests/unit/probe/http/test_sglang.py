@@ -106,8 +106,81 @@ def test_a_look_at_a_real_server_reads_every_page():
         "GET /metrics",
         "GET /model_info",
         "GET /ready",
+        "GET /server_info",
         "GET /v1/loads?include=core,queues",
     ]
+
+
+SAVER = {"GET /server_info": (200, {"api_key": "shown-here", "enable_memory_saver": True})}
+BROKEN = {"GET /server_info": (500, "")}
+NO_PAGE = {"GET /server_info": (404, "")}
+
+
+@pytest.mark.parametrize(
+    ("change", "may_sleep"),
+    [
+        ({}, False),
+        (SAVER, True),
+        ({"GET /server_info": (200, {"enable_memory_saver": None})}, True),  # not said
+        (BROKEN, True),  # not known yet
+        (NO_PAGE, False),  # older than the feature
+        (NO_PAGE | {"GET /get_server_info": (200, {"enable_memory_saver": True})}, True),
+    ],
+)
+def test_whether_its_memory_may_be_taken_away_is_known_before_anything_reads_it(change, may_sleep):
+    snapshot, _ = look(sglang() | change)
+    assert (snapshot.problem, snapshot.may_sleep) == (None, may_sleep)
+    assert "shown-here" not in repr(snapshot)
+
+
+def test_it_is_asked_once_a_process_and_until_it_is_answered():
+    _, pages = look(sglang(), times=3)
+    assert pages.asked.count("GET /server_info") == 1
+    _, pages = look(sglang() | BROKEN, times=3)
+    assert pages.asked.count("GET /server_info") == 3
+
+
+def test_another_process_on_the_port_is_asked_again():
+    pages = Pages(sglang())
+
+    async def ask() -> list[bool]:
+        engine = HttpEngine("http://engine:30000", transport=pages)
+        snapshots = [await engine.look()]
+        pages.table = sglang(info=(500, ""))
+        snapshots.append(await engine.look())
+        pages.table = sglang() | SAVER
+        snapshots.append(await engine.look())
+        await engine.close()
+        return [snapshot.may_sleep for snapshot in snapshots if snapshot.problem is None]
+
+    assert asyncio.run(ask()) == [False, True]
+
+
+def test_responses_of_no_tokens_do_not_make_the_others_shorter():
+    """Figures of a real server that was asked for 16 canary sequences and two responses of 8 tokens."""
+    page = "\n".join(
+        f"sglang:{name} {value}"
+        for name, value in (
+            ("generation_tokens_histogram_sum", 16),
+            ("generation_tokens_histogram_count", 18),
+            ("request_time_per_output_token_seconds_sum", 0.018),
+            ("request_time_per_output_token_seconds_count", 2),
+        )
+    )
+    assert look(sglang(metrics=(200, page)))[0].counters.output_lengths == Total(16.0, 2.0)
+    before = "sglang:generation_tokens_histogram_sum 0\nsglang:generation_tokens_histogram_count 16\n"
+    assert look(sglang(metrics=(200, before)))[0].counters.output_lengths is None
+    older = "sglang:generation_tokens_histogram_sum 90\nsglang:generation_tokens_histogram_count 3\n"
+    assert look(sglang(metrics=(200, older)))[0].counters.output_lengths == Total(90.0, 3.0)
+    aborted = f"{page}\nsglang:num_aborted_requests_total 3\n"
+    assert look(sglang(metrics=(200, aborted)))[0].counters.output_lengths == Total(16.0, 5.0)
+
+
+def test_loads_of_more_ranks_than_a_server_has_are_unknown():
+    rank = {"num_running_reqs": 1, "timestamp": 5.0}
+    for count, running in ((1024, 1024), (1025, None)):
+        load = look(sglang(loads=(200, {"loads": [rank] * count}), metrics=(404, "")))[0].load
+        assert (load.running, len(load.stamps)) == (running, running or 0)
 
 
 def test_a_paused_server_holds_its_requests_open_unseen_by_its_scheduler():

@@ -43,6 +43,15 @@ def score(table: dict[str, Page], canary: Canary = CANARY) -> tuple[CanaryAnswer
     return asyncio.run(ask()), pages
 
 
+@pytest.mark.parametrize(("awake", "paused"), [(1, False), (0, True)])
+def test_an_engine_whose_weights_are_out_of_its_memory_is_as_good_as_paused(awake, paused):
+    _, page = vllm()["GET /metrics"]
+    samples = {"awake": awake, "discard_all": 1 - awake}
+    lines = [f'vllm:engine_sleep_state{{sleep_state="{state}"}} {value}\n' for state, value in samples.items()]
+    snapshot = look(vllm() | {"GET /metrics": (200, page + "".join(lines))})
+    assert (snapshot.problem, snapshot.is_paused) == (None, paused)
+
+
 def test_a_look_in_development_mode_reads_every_page():
     snapshot = look(vllm())
     assert (snapshot.problem, snapshot.kind, snapshot.release) == (None, "vllm", "0.33.0")

@@ -77,6 +77,7 @@ class Scene:
         load: Load = IDLE,
         counters: Counters = NOTHING_COUNTED,
         is_paused: bool | None = False,
+        may_sleep: bool = False,
         model_path: str | None = None,
     ) -> None:
         snapshot = EngineSnapshot(
@@ -88,6 +89,7 @@ class Scene:
             version_label=label,
             model_path=model_path,
             is_paused=is_paused,
+            may_sleep=may_sleep,
             load=load,
             counters=counters,
         )

@@ -128,11 +128,19 @@ def test_scores_that_came_before_the_trainers_are_compared_when_those_come():
     assert scene.status().canary_version == 5  # kept, though the trainer's history has moved on
 
 
-def test_nan_scores_are_left_out_and_nothing_but_nan_is_nothing():
+def test_nan_scores_are_left_out_and_nothing_but_nan_is_no_ones_weights():
     values = (math.nan, *V5[1:])
     assert labelled(5, engine=values).status().canary_log_ratio_abs_mean == 0
     scene = labelled(5, engine=(math.nan,) * len(V5))
-    assert (scene.status().canary_log_ratio_abs_mean, scene.kinds()) == (None, set())
+    assert (scene.status().canary_log_ratio_abs_mean, scene.kinds()) == (None, {"canary_differs"})
+    assert scene.status().state == "wrong_weights"
+    assert "labelled 5, but none of its log-probs is a number" in scene.status().reason
+
+
+def test_nothing_but_nan_accuses_nobody_where_the_trainer_has_no_number_either():
+    nothing = (math.nan,) * len(V5)
+    assert labelled(5, trainer=[(4, V6), (5, nothing)], engine=nothing).kinds() == set()
+    assert labelled(7, engine=nothing).kinds() == set()
 
 
 def test_the_floor_goes_with_the_version_it_was_measured_at():
@@ -272,6 +280,24 @@ def test_scores_within_the_engines_own_noise_count_as_unchanged_only_where_the_t
     assert "label_only" not in small.kinds()
 
 
+def test_a_label_that_fell_over_the_same_weights_is_a_trainer_that_counts_anew():
+    scene = Scene()
+    scene.look(0, "10")
+    scene.answer(1, "10", V5)
+    scene.checksum(1, "abc")
+    scene.look(5, "10")
+    scene.look(10, "1")
+    scene.answer(11, "1", V5)
+    scene.checksum(11, "abc")
+    scene.look(15, "1")
+    assert scene.kinds() == set()
+    scene.look(20, "2")
+    scene.answer(21, "2", V5)
+    scene.checksum(21, "abc")
+    scene.look(25, "2")
+    assert scene.kinds() == {"label_only"}
+
+
 def test_a_first_label_over_the_weights_it_began_with_is_no_fault():
     scene = Scene()
     scene.look(0, "default")
@@ -402,6 +428,25 @@ def test_an_engine_that_restarted_and_was_not_updated_is_left_behind():
     assert scene.kinds("b") == {"restarted", "left_behind"}
     assert "labelled default" in scene.message("left_behind", "b")
     assert scene.kinds("a") == set()
+
+
+def test_the_first_engines_to_go_back_with_their_trainer_are_not_left_behind():
+    scene = fleet({"a": 9, "b": 9, "c": 9})
+    for at, versions in enumerate([(10, 10, 10), (10, 10, 10), (8, 10, 10), (8, 10, 10), (8, 8, 10), (8, 8, 10)], 1):
+        for name, version in zip("abc", versions, strict=True):
+            scene.look(5.0 * at, str(version), name)
+            assert scene.kinds(name) == set()
+
+
+def test_an_engine_that_went_back_and_then_stays_behind_is_named_on_its_second_look():
+    scene = fleet({"a": 10, "b": 10})
+    for at, (a, b) in enumerate([(8, 8), (8, 8), (9, 8)], 1):
+        scene.look(5.0 * at, str(a), "a")
+        scene.look(5.0 * at, str(b), "b")
+    assert scene.kinds("b") == set()
+    scene.look(20, "9", "a")
+    scene.look(20, "8", "b")
+    assert (scene.kinds("a"), scene.kinds("b")) == (set(), {"left_behind"})
 
 
 def test_a_fleet_of_which_nobody_names_a_version_leaves_nobody_behind():

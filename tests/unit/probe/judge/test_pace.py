@@ -118,6 +118,17 @@ def test_a_busy_engine_that_never_has_room_is_asked_once_a_version_after_a_while
     assert scene.wants(1001)
 
 
+def test_a_busy_engine_whose_versions_change_within_the_wait_is_asked_all_the_same():
+    scene, asked = Scene(), []
+    for at in range(0, 300, 5):
+        version = str(at // 20)
+        scene.look(at, version, load=BUSY)
+        if scene.wants(at):
+            asked.append(at)
+            scene.answer(at + 0.5, version, took=0.5)
+    assert asked == [60, 140, 220]  # a minute after the first version that was not scored
+
+
 @pytest.mark.parametrize("load", [Load(), Load(running=0), Load(running=0, waiting=1), Load(running=1, waiting=0)])
 def test_only_an_engine_known_to_be_idle_counts_as_idle(load):
     scene = Scene()
@@ -200,6 +211,22 @@ def test_a_stale_label_quickens_the_pulse():
     assert scene.wants(65)
 
 
+def test_an_accusation_quickens_the_pulse_so_that_it_does_not_outlive_the_fault():
+    scene = Scene()
+    for version in (5, 6):
+        scene.publish(version, version - 10)
+        scene.trainer_scores(version, logprobs(version))
+    scene.look(0, "6")
+    scene.answer(1, "6", logprobs(5))
+    assert scene.status().state == "wrong_weights"
+    assert not scene.wants(60)
+    assert scene.wants(61)
+    scene.answer(61, "6", logprobs(6))
+    assert scene.status().state == "serving"
+    assert not scene.wants(360)
+    assert scene.wants(361)
+
+
 def test_a_checksum_is_asked_for_once_a_version_and_within_its_share_of_time():
     scene = Scene()
     scene.look(0, "5")
@@ -219,3 +246,10 @@ def test_a_checksum_that_is_not_granted_is_seldom_asked_for_again():
     scene.look(100, "6")
     assert not scene.wants_sum(600)
     assert scene.wants_sum(601)
+
+
+def test_an_engine_whose_memory_may_be_taken_away_is_not_asked_for_what_reads_it():
+    for may_sleep, scores_sleepers, asks in ((False, False, True), (True, False, False), (True, True, True)):
+        scene = Scene(config=JudgeConfig(scores_sleepers=scores_sleepers))
+        scene.look(0, "5", may_sleep=may_sleep)
+        assert (scene.wants(10), scene.wants_sum(10)) == (asks, asks)

@@ -79,6 +79,12 @@ def test_the_drain_time_takes_the_latest_output_lengths():
     assert measure_queue(before, last).drain_seconds == pytest.approx(10 * 200 / 100)
 
 
+def test_an_engine_that_has_finished_canaries_only_is_not_about_to_be_drained():
+    load = Load(running=16, waiting=4, tokens_per_second=781.0)
+    last = look(1, load=load, counters=Counters(output_lengths=Total(0.0, 16)))
+    assert measure_queue(None, last).drain_seconds is None
+
+
 def test_an_empty_engine_is_drained_and_one_of_unknown_throughput_is_unknown():
     assert measure_queue(None, look(load=Load(running=0, waiting=0))).drain_seconds == 0
     assert measure_queue(None, look(load=Load(running=1, waiting=0))).drain_seconds is None

@@ -83,7 +83,19 @@ def test_a_canarys_answer_is_as_much_an_authority():
     scene.look(0, "5")
     scene.answer(1, "6", took=0.1)
     assert scene.status().version_served == 6
+    scene.look(2, "5", took=0.1)
     assert scene.kinds() == {"label_differs"}
+
+
+def test_a_label_that_was_last_asked_for_before_the_response_is_not_called_stale():
+    scene = Scene()
+    scene.look(0, "5")
+    scene.answer(1, "6", took=0.1)
+    assert (scene.status().version_served, scene.kinds()) == (6, set())
+    scene.look(1.1, "5", took=0.5)  # began before the answer came
+    assert scene.kinds() == set()
+    scene.look(6, "6", took=0.1)
+    assert (scene.status().version_served, scene.kinds()) == (6, set())
 
 
 def test_a_response_from_before_a_label_change_does_not_hold_the_version_back():
@@ -129,6 +141,15 @@ def test_a_look_that_began_before_a_response_does_not_undo_it():
     scene.answer(9.9, "7", took=0.1)
     scene.look(10, "6", took=0.5)
     assert scene.status().version_served == 7
+
+
+@pytest.mark.parametrize(("was", "response", "now"), [(5, 5, 6), (4, 5, 6), (6, 6, 4)])
+def test_a_response_from_before_does_not_hold_the_version_back_though_it_came_during_the_look(was, response, now):
+    scene = Scene()
+    scene.look(0, str(was))
+    scene.answer(9.9, str(response), took=3.0)
+    scene.look(10, str(now), took=0.5)  # began before the answer came, and read the label after it
+    assert (scene.status().version_served, scene.kinds()) == (now, set())
 
 
 def test_default_on_both_sides_is_no_version():
@@ -208,17 +229,51 @@ def test_without_a_publishing_the_age_is_that_of_the_change_seen():
     assert scene.status(now=75).weight_age_seconds == 15
 
 
-def test_a_version_newer_than_any_published_is_told_on_the_second_look():
+def test_a_version_newer_than_any_published_is_told_when_nobody_published_it_for_a_while():
     scene = Scene()
     scene.publish(4, 0)
     scene.look(1, "5")
+    grace = scene.config.ahead_seconds
+    scene.look(grace, "5")
     assert (scene.status().version_lag, scene.kinds()) == (None, set())
-    scene.look(2, "5")
+    scene.look(1 + grace, "5")
     assert scene.status().version_lag is None
     assert scene.kinds() == {"version_ahead"}
     assert "version 5" in scene.message("version_ahead")
-    scene.publish(5, 3)
+    scene.publish(5, 2 + grace)
     assert (scene.status().version_lag, scene.kinds()) == (0, set())
+
+
+def test_a_trainer_that_says_what_it_published_after_its_engines_took_it_is_not_accused():
+    scene = Scene()
+    for version in range(1, 40):  # a version every 20 s, published when the last of many engines has it, 15 s later
+        at = 20.0 * version
+        for after in (0, 5, 10):
+            scene.look(at + after, str(version))
+            assert scene.kinds() == set()
+        scene.publish(version, at + 15)
+        assert scene.status().version_lag == 0
+
+
+def test_an_engine_that_takes_version_after_version_that_nobody_publishes_is_told():
+    scene = Scene()
+    scene.publish(4, 0)
+    for i in range(14):
+        scene.look(5.0 * i, str(4 + i))
+    assert scene.kinds() == {"version_ahead"}
+
+
+def test_a_trainer_that_went_back_has_a_while_to_take_its_engines_along():
+    scene = Scene()
+    scene.publish(10, 0)
+    scene.look(0, "10")
+    scene.facts = type(scene.facts)()
+    scene.publish(7, 500)
+    scene.look(505, "10")
+    scene.look(510, "10")
+    assert scene.kinds() == set()
+    scene.look(500 + scene.config.ahead_seconds, "10")
+    assert scene.kinds() == {"version_ahead"}
 
 
 def test_counters_that_fall_are_a_restart_and_clear_the_history():
