@@ -24,4 +24,5 @@ def main() -> None:
     try:
         app(prog_name="satwatch")
     finally:
-        sys.stdout.flush()  # here a closed pipe still becomes an exit code; at the interpreter's exit it can't
+        if sys.stdout is not None:  # as it is under >&-
+            sys.stdout.flush()  # here a closed pipe still becomes an exit code; at the interpreter's exit it can't

@@ -57,7 +57,7 @@ def table(statuses: Sequence[EngineStatus], width: int) -> list[Text]:
 def readings(status: EngineStatus) -> dict[str, str]:
     """Return a status's cells by the column they stand in; ``-`` is unknown."""
     return {
-        "state": status.state.replace("_", " "),
+        "state": status.state,
         "served": _whole(status.version_served),
         "lag": _whole(status.version_lag),
         "age": duration(status.weight_age_seconds),
@@ -68,16 +68,19 @@ def readings(status: EngineStatus) -> dict[str, str]:
 
 
 def summary(statuses: Sequence[EngineStatus]) -> str:
-    """Say in one line how many engines serve what.
+    """Say in one line how many engines serve what: wrong weights first, and those that can't be looked at last.
 
     >>> summary([EngineStatus("a:1"), EngineStatus("b:1", "serving", version_served=7)])
     '2 engines: 1 on version 7, 1 unknown'
     """
-    served = Counter(status.version_served for status in statuses if status.version_served is not None)
-    newest_first = sorted(served.items(), reverse=True)
-    parts = [f"{count} on {'' if i else 'version '}{version}" for i, (version, count) in enumerate(newest_first)]
-    if unknown := len(statuses) - served.total():
-        parts.append(f"{unknown} unknown")
+    wrong = sum(status.state == "wrong_weights" for status in statuses)
+    gone = sum(status.state == "unknown" for status in statuses)
+    served = Counter(s.version_served for s in statuses if s.state not in {"wrong_weights", "unknown"})
+    unnamed = served.pop(None, 0)
+    versions = sorted(((version, count) for version, count in served.items() if version is not None), reverse=True)
+    parts = [f"{wrong} wrong_weights"] if wrong else []
+    parts += [f"{count} on {'' if i else 'version '}{version}" for i, (version, count) in enumerate(versions)]
+    parts += [f"{count} {what}" for count, what in ((unnamed, "without a version"), (gone, "unknown")) if count]
     published = next((s.version_published for s in statuses if s.version_published is not None), None)
     end = "" if published is None else f"; published {published}"
     return f"{len(statuses)} engine{'' if len(statuses) == 1 else 's'}: {', '.join(parts)}{end}"
@@ -147,7 +150,7 @@ def _remarks(status: EngineStatus, width: int) -> list[str]:
     """Return what is amiss, in lines: the reason for the state, and the findings that it does not name."""
     findings = [finding.message for finding in status.findings if finding.message not in status.reason]
     said = [status.reason, *findings] if status.reason else findings
-    wrap = textwrap.TextWrapper(width - 1, initial_indent=_INDENT, subsequent_indent=_INDENT * 2)
+    wrap = textwrap.TextWrapper(max(1, width - 1), initial_indent=_INDENT, subsequent_indent=_INDENT * 2)
     return [line for text in said for line in wrap.wrap(printable(text))]
 
 

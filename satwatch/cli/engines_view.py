@@ -150,7 +150,7 @@ def frame(statuses: Sequence[EngineStatus], hint: str, width: int, now: float | 
 
     Args:
         statuses: of the engines.
-        hint: a line below the summary; empty: none.
+        hint: a line below the summary, or several; empty: none.
         width: columns.
         now: Unix time; None: now.
     """
@@ -167,4 +167,4 @@ def frame(statuses: Sequence[EngineStatus], hint: str, width: int, now: float | 
 
 
 def _wrapped(text: str, width: int, style: str = "") -> list[Text]:
-    return [Text(line, style) for line in textwrap.wrap(text, width)]
+    return [Text(line, style) for paragraph in text.splitlines() for line in textwrap.wrap(paragraph, width)]

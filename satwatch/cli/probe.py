@@ -32,6 +32,9 @@ FAULTS: Final = (
     *get_args(FindingKind),
     ANY,
 )
+_NO_SIDECAR: Final = " without --sidecar ADDRESS, which knows what the trainer published"
+# Of a fleet that names its weights in words, a few are enough to see it.
+_MOST_LABELS: Final = 3
 _SOURCES: Final = "--engine URL, --router URL, --engines-file FILE, or a [probe] table in --config FILE"
 
 
@@ -73,13 +76,23 @@ def probe(
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option(envvar="SATWATCH_RUN", metavar="NAME", help="The run that the engines generate for."),
+        typer.Option(
+            envvar="SATWATCH_RUN",
+            metavar="NAME",
+            help="The run that the engines generate for; the only one unless given.",
+        ),
     ] = None,
     period: Annotated[
-        float | None, typer.Option(metavar="SECONDS", parser=number, help="How often each engine is looked at.")
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            parser=number,
+            help="How often each engine is looked at; 5 unless given, and less often where looks are slow.",
+        ),
     ] = None,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", parser=number, help="How long a look may take.")
+        float | None,
+        typer.Option(metavar="SECONDS", parser=number, help="How long a look may take; 2 unless given."),
     ] = None,
     no_canary: Annotated[bool, typer.Option("--no-canary", help="Score no canaries.")] = False,
     no_checksum: Annotated[bool, typer.Option("--no-checksum", help="Ask for no checksums.")] = False,
@@ -131,9 +144,13 @@ def probe(
         "admin_key_file": admin_key_file,
     }
     settings = load_probe_settings(config, arguments, _named(config))
-    view = _view(as_json=as_json, once=once, has_sidecar=sidecar is not None)
+    view = _view(as_json=as_json, once=once, has_sidecar=sidecar is not None, run=settings.run)
     with ExitStack() as stack:
-        statuses = _watch(Watcher(settings, _exchange(sidecar, settings, stack)), view, once=once)
+        exchange = _exchange(sidecar, settings, stack)
+        if once:
+            # Whoever looks once watches no longer: else the sidecar would call these engines unknown for an hour.
+            stack.callback(exchange, ())
+        statuses = _watch(Watcher(settings, exchange), view, once=once)
     if fails(statuses, fail_on or ()):
         raise typer.Exit(FOUND)
 
@@ -150,15 +167,33 @@ def fails(statuses: Iterable[EngineStatus], wanted: Sequence[str]) -> bool:
     return not (states - {"serving"} | kinds).isdisjoint(FAULTS if ANY in wanted else wanted)
 
 
-def hint(statuses: Sequence[EngineStatus], *, has_sidecar: bool) -> str:
-    """Say why there is nothing to see, or why the lag is unknown; empty: nothing to say."""
+def hint(statuses: Sequence[EngineStatus], *, has_sidecar: bool, run: str = "") -> str:
+    """Say why there is nothing to see, or why lag or version is unknown; empty: nothing to say.
+
+    Args:
+        statuses: of the engines.
+        has_sidecar: whether one was named; it may be away.
+        run: that was named; empty: the only one.
+    """
     if not statuses:
-        return "no engines: none is named where they are looked for"
-    if any(status.version_published is not None for status in statuses):
-        return ""
-    if has_sidecar:
-        return "lag and sync are unknown: the sidecar knows no published version (client.publish_version)"
-    return "lag and sync are unknown without --sidecar ADDRESS, which knows what the trainer published"
+        return "no engines: neither a router nor an engines file names one"
+    hints = []
+    if all(status.version_published is None for status in statuses):
+        hints.append(f"lag and sync are unknown{_why_nothing_published(run) if has_sidecar else _NO_SIDECAR}")
+    labels = {repr(s.version_label) for s in statuses if s.version_served is None and s.version_label is not None}
+    if labels:
+        named = ", ".join(sorted(labels)[:_MOST_LABELS])
+        hints.append(
+            f"served is unknown: a label such as {named} is no version; name one in each update (weight_version)"
+        )
+    return "\n".join(hints)
+
+
+def _why_nothing_published(run: str) -> str:
+    """Say what is missing where a sidecar was named, whether it is away or the trainer is silent."""
+    if run:
+        return f": the sidecar told of no version published by run {run!r} (client.publish_version)"
+    return ": the sidecar told of no published version (client.publish_version; of several runs, name one with --run)"
 
 
 def _exchange(address: str | None, settings: ProbeSettings, stack: ExitStack) -> Exchange:
@@ -175,14 +210,14 @@ def _exchange(address: str | None, settings: ProbeSettings, stack: ExitStack) ->
     return stack.enter_context(reporter)
 
 
-def _view(*, as_json: bool, once: bool, has_sidecar: bool) -> View:
+def _view(*, as_json: bool, once: bool, has_sidecar: bool, run: str) -> View:
     """Return what suits the output."""
     from rich.console import Console
 
     from satwatch.cli.engines_view import JsonView, LiveView, PlainView
 
     console = Console(highlight=False)
-    said = partial(hint, has_sidecar=has_sidecar)
+    said = partial(hint, has_sidecar=has_sidecar, run=run)
     if as_json:
         return JsonView(said)
     if console.is_terminal and not console.is_dumb_terminal:

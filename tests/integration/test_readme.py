@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from satwatch.client import connect
+from satwatch.client import EngineReporter, connect, default_canary
 from satwatch.sat import clip_bounds
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 # The first is TRL's, which tests/trainers/trl/test_readme.py runs.
-TRL_HOOK, LOOP_HOOK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TRL_HOOK, LOOP_HOOK, CANARY_HOOK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.fixture
@@ -47,6 +47,29 @@ def test_the_hook_of_a_loop_runs_as_it_stands(sidecar, trainer):
     assert gradient.isfinite().all()
     assert (gradient[trainer["mask"]] != 0).any()
     assert (gradient[~trainer["mask"]] == 0).all()
+
+
+class Bigram(torch.nn.Module):
+    """A model that a trainer might publish."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = torch.nn.Embedding(256, 256)
+
+    def forward(self, input_ids):
+        return self.table(input_ids)
+
+
+def test_the_lines_of_a_publishing_trainer_tell_the_sidecar_version_and_canary(sidecar):
+    model = Bigram()
+    with connect(sidecar.address, run="r", on_failure="raise", timeout=30.0) as client:
+        exec(CANARY_HOOK, {"client": client, "model": model, "version": 6})
+        client.server_info()
+    with EngineReporter(sidecar.address, run="r", probe="p", period_seconds=60.0, timeout=30.0) as report:
+        facts = report(())
+    assert facts.version_published == 6
+    assert [(scores.version, scores.canary) for scores in facts.canaries] == [(6, default_canary())]
 
 
 def test_the_hook_of_the_first_screen_is_five_lines():

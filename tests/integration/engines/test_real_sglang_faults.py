@@ -36,6 +36,7 @@ MEASURES = (
 ASKED = {
     ("GET", "/model_info"),
     ("GET", "/ready"),
+    ("GET", "/server_info"),
     ("GET", "/v1/loads?include=core,queues"),
     ("GET", "/metrics"),
     ("POST", "/generate"),
@@ -56,11 +57,12 @@ def samples_of(metrics, engine):
     return {text.split("{")[0] for text in metrics if f'engine="{engine}"' in text}
 
 
-def test_a_paused_engine_is_called_paused_and_what_waits_for_it_is_seen(plain, watch):
+@pytest.mark.parametrize("mode", ["in_place", "abort"])
+def test_a_paused_engine_is_called_paused_and_what_waits_for_it_is_seen(plain, watch, mode):
     seen = watch(plain.url, max_load=1.0)
     seen.publish(0)
     seen.until_of(plain.name, lambda status: serves(0)(status) and status.version_lag == 0)
-    plain.pause("in_place")
+    plain.pause(mode)
     since = len(seen.seen)
     status = seen.until_of(plain.name, lambda status: status.state == "paused", since=since)
     # Its weights are still what they were.
@@ -71,7 +73,8 @@ def test_a_paused_engine_is_called_paused_and_what_waits_for_it_is_seen(plain, w
         status = seen.until_of(plain.name, lambda status: status.requests_waiting == 3, since=since)
         assert (status.state, status.requests_running) == ("paused", 0)
         # A canary would wait as well, so none is sent.
-        assert seen.look_again(plain.name, 4).canary_requests == scored
+        status = seen.look_again(plain.name, 4)
+        assert (status.state, status.canary_requests) == ("paused", scored)
         plain.go_on()
         assert [response.result()["meta_info"]["completion_tokens"] for response in flight] == [8, 8, 8]
     status = seen.until_of(plain.name, serves(0), since=len(seen.seen))

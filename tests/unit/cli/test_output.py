@@ -81,6 +81,13 @@ def test_a_reader_that_leaves_in_the_middle(tmp_path: Path):
     assert (process.wait(timeout=PATIENCE), said) == (141, "")
 
 
+def test_without_an_output_at_all_a_command_ends_as_ever():
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *PROGRAM, "version"]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("words", [["nonsense"], ["analyze", "absent.jsonl"]])
 def test_a_message_that_nobody_reads_changes_no_exit_code(words: list[str], unread: int):
     done = subprocess.run([*PROGRAM, *words], stdout=unread, stderr=unread, check=False, timeout=PATIENCE)

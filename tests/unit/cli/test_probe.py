@@ -7,6 +7,7 @@ import json
 import logging
 import math
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 from rich.console import Console
@@ -16,9 +17,9 @@ from satwatch.cli.app import app
 from satwatch.cli.engines_json import FIRST, KEYS, json_line
 from satwatch.cli.engines_table import COLUMNS, duration, readings, summary, table
 from satwatch.cli.engines_view import JsonView, LiveView, Notes, PlainView, frame
-from satwatch.cli.probe import fails, hint
+from satwatch.cli.probe import FAULTS, fails, hint
 from satwatch.client import EngineReporter
-from satwatch.types import EngineStatus, Finding
+from satwatch.types import EngineState, EngineStatus, Finding
 from satwatch.types.engine import STATUS_FIELDS
 from tests.unit.cli.engines import SERVING
 
@@ -140,6 +141,17 @@ def test_the_summary_counts():
     assert summary((GONE,)) == "1 engine: 1 unknown; published 12"
 
 
+def test_the_summary_never_counts_wrong_weights_as_a_version_nor_an_unnamed_version_as_an_unknown_engine():
+    wrong, unnamed = replace(SERVING, state="wrong_weights"), replace(SERVING, version_served=None)
+
+    assert summary((wrong, SERVING)) == "2 engines: 1 wrong_weights, 1 on version 12; published 12"
+    assert summary((unnamed, GONE)) == "2 engines: 1 without a version, 1 unknown; published 12"
+
+
+def test_a_state_is_shown_by_the_name_that_fail_on_takes():
+    assert {readings(replace(SERVING, state=state))["state"] for state in get_args(EngineState)} < {*FAULTS, "serving"}
+
+
 def test_the_frame_says_how_old_it_is():
     first, *_ = frame((SERVING,), "", 80, now=102.5)
 
@@ -171,6 +183,27 @@ def test_the_hint_says_why_there_is_nothing():
     assert "--sidecar" in hint((blind,), has_sidecar=False)
     assert "publish_version" in hint((blind,), has_sidecar=True)
     assert hint(ALL, has_sidecar=True) == ""
+
+
+def test_the_hint_names_the_run_that_was_asked_for_and_the_way_to_name_one():
+    blind = replace(SERVING, version_published=None)
+
+    assert "run 'nope'" in hint((blind,), has_sidecar=True, run="nope")
+    assert "--run" in hint((blind,), has_sidecar=True)
+    assert "--run" not in hint((blind,), has_sidecar=True, run="nope")
+
+
+def test_the_hint_says_what_to_do_about_a_label_that_is_no_version():
+    unnamed = replace(SERVING, version_served=None, version_label="de\x1bfault")
+
+    assert hint((SERVING, unnamed), has_sidecar=True) == (
+        "served is unknown: a label such as 'de\\x1bfault' is no version; name one in each update (weight_version)"
+    )
+    assert "weight_version" in hint((replace(unnamed, version_published=None),), has_sidecar=False)
+    assert (
+        hint((SERVING, replace(unnamed, version_label=None), replace(unnamed, version_served=3)), has_sidecar=True)
+        == ""
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,9 @@ from satwatch.cli.engines_view import frame
 from satwatch.types import EngineState, FindingKind
 from tests.unit.cli.engines import SERVING
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "probe.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs" / "probe.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 LAGGING = replace(
     SERVING,
     engine="127.0.0.1:30001",
@@ -44,6 +46,25 @@ def test_the_table_is_the_one_that_is_drawn():
     drawn = "\n".join(line.plain for line in frame((SERVING, LAGGING), "", 80, now=100.4))
 
     assert f"{drawn}\n```" in PAGE
+
+
+def test_the_readme_shows_an_engine_on_wrong_weights_as_it_is_drawn():
+    serving = replace(
+        SERVING, version_served=6, version_published=6, weight_age_seconds=41.0, canary_log_ratio_abs_mean=0.0107
+    )
+    wrong = replace(
+        serving,
+        engine="127.0.0.1:30001",
+        state="wrong_weights",
+        reason="canary: labelled 6, equals the trainer's version 5 (mean difference 0.0107 nats, 0.324 to version 6)",
+        sync_seconds=2.9,
+        requests_waiting=0,
+        queue_seconds=None,
+        canary_log_ratio_abs_mean=0.324,
+    )
+    drawn = "\n".join(line.plain for line in frame((serving, wrong), "", 120, now=100.4))
+
+    assert f"{drawn}\n```" in README
 
 
 def test_the_order_of_the_keys():
