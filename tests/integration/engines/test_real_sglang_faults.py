@@ -185,7 +185,7 @@ def test_an_engine_that_does_not_answer_in_time_is_unknown_and_holds_up_no_other
     seen.until_of(proxy.name, serves(0), since=since)
 
 
-def test_nan_in_scores_and_metrics_is_unknown_and_never_a_number(plain, watch, before):
+def test_nan_in_metrics_is_unknown_and_in_all_scores_the_fault_of_the_weights_and_never_a_number(plain, watch, before):
     proxy = before(plain)
 
     def spoil(path, body):
@@ -199,13 +199,13 @@ def test_nan_in_scores_and_metrics_is_unknown_and_never_a_number(plain, watch, b
     seen.publish(0)
     status = seen.until_of(proxy.name, lambda status: status.canary_requests > 0 and status.version_served == 0)
     status = seen.look_again(proxy.name, 3)
-    assert (status.state, status.canary_log_ratio_abs_mean, status.canary_version) == ("serving", None, None)
+    assert (status.state, status.version_canary, status.canary_log_ratio_abs_mean) == ("wrong_weights", None, None)
+    assert [finding.kind for finding in status.findings] == ["canary_differs"]
     assert status.queue_seconds is None
-    assert not any(finding.kind.startswith("canary") for finding in status.findings)
     assert "NaN" not in "".join(line for line in seen.text().splitlines() if proxy.name in line)
     since = len(seen.seen)
     proxy.spoil = None
-    seen.until_of(proxy.name, lambda status: status.canary_version == 0, since=since)
+    seen.until_of(proxy.name, lambda status: status.canary_version == 0 and status.state == "serving", since=since)
 
 
 def test_a_killed_engine_is_unknown_and_not_at_lag_0_and_started_again_it_is_another(keyed, keys, watch):
