@@ -37,7 +37,7 @@ setup: $(VENV)/.ready ## Create .venv from the lock, satwatch in it as editable
 demo: setup ## Train a small policy asynchronously, guarded by a sidecar (ARGS="--lag 4")
 	@$(VENV)/bin/satwatch demo $(ARGS)
 
-bench: setup ## Measure a round trip to the sidecar, the exact quantile, and a step of TRL with the hook
+bench: setup ## Measure a round trip to the sidecar, the exact quantile, the probe, and a step of TRL with the hook
 	@$(MAKE) --no-print-directory $(TRAINER_VENVS)/trl/.ready || echo "TRL could not be installed: its part is left out"
 	@$(VENV)/bin/satwatch bench $(ARGS)
 

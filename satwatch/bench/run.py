@@ -11,6 +11,8 @@ from rich.table import Table
 from satwatch.bench.hook import HookCost, measure_hook
 from satwatch.bench.in_process import measure_in_process
 from satwatch.bench.machine import Machine, one_torch_thread, this_machine
+from satwatch.bench.manners import Manners
+from satwatch.bench.probe import ProbeCost, ProbedTrip, measure_probe
 from satwatch.bench.round_trip import FailOpen, RoundTrip, measure_fail_open, measure_round_trips
 from satwatch.bench.selection import Selection, measure_selection, sizes
 from satwatch.bench.timing import Timing
@@ -28,6 +30,7 @@ class Results:
         round_trip: a 32k microbatch through a sidecar, by transport.
         fail_open: a call while no sidecar is there.
         hook: what a hook costs while no sidecar is there.
+        probe: what the probe costs its sidecar and its engines, or why that was not measured.
         trl: what TRL's hook costs a step of TRL, or why that was not measured.
     """
 
@@ -37,6 +40,7 @@ class Results:
     round_trip: list[RoundTrip]
     fail_open: FailOpen
     hook: HookCost
+    probe: ProbeCost | str
     trl: TrlStep | str
 
 
@@ -66,9 +70,11 @@ def run_bench(
         fail_open = measure_fail_open(quick=quick)
         on_part("hook without a sidecar")
         hook = measure_hook(quick=quick)
+        on_part("probe")
+        probe = measure_probe(quick=quick)
         on_part("a step of TRL")
         trl = measure_trl(quick=quick)
-        return Results(this_machine(), selection, in_process, round_trip, fail_open, hook, trl)
+        return Results(this_machine(), selection, in_process, round_trip, fail_open, hook, probe, trl)
 
 
 def show(console: Console, results: Results) -> None:
@@ -86,6 +92,7 @@ def show(console: Console, results: Results) -> None:
     note = f"failing open adds {fail_open.overhead_seconds * 1e6:.0f} us to the bounds themselves"
     _part(console, "No sidecar, 32k microbatch", _timing_table(timings), note)
     _show_hook(console, results.hook)
+    _show_probe(console, results.probe)
     _show_trl(console, results.trl)
 
 
@@ -98,6 +105,59 @@ def _show_hook(console: Console, hook: HookCost) -> None:
         f"{hook.first_silent_seconds:.3f} s where nobody answers; deadline {hook.deadline:g} s"
     )
     _part(console, "Hook of a torch loop without a sidecar, 32k microbatch", _timing_table(timings), note)
+
+
+def _show_probe(console: Console, probe: ProbeCost | str) -> None:
+    if isinstance(probe, str):
+        console.print("\nProbe", style="bold")
+        console.print(probe, markup=False)  # it names an extra in brackets
+        return
+    for trip in probe.trips:
+        _show_probed_trip(console, trip)
+    console.print(_canaries(probe.trips[0]))
+    judge, look = probe.judge, probe.look
+    timings = {
+        "judgement, new scores": judge.first,
+        "judgement, known scores": judge.repeated,
+        "look at an engine": look.took,
+    }
+    note = (
+        f"a look takes {look.cpu_seconds * 1e3:.1f} ms of the probe's CPU; "
+        f"of {look.at_once} begun at once each takes {look.at_once_seconds * 1e3:.0f} ms"
+    )
+    heading = f"Probe: judging {judge.engines} engines by {judge.versions} versions; looking over loopback"
+    _part(console, heading, _timing_table(timings), note)
+
+
+def _show_probed_trip(console: Console, trip: ProbedTrip) -> None:
+    heading = (
+        f"Probe: round trip over tcp, 32k microbatch, {trip.engines} stand-in engines, {trip.hanging} hanging\n"
+        f"period {trip.period_seconds:g} s, max_load {trip.max_load:g}"
+    )
+    low, high = (1e6 * edge for edge in trip.added_quartiles)
+    notes = [
+        f"the probe adds {trip.added_seconds * 1e6:+.0f} us; quartiles {low:+.0f} to {high:+.0f} us",
+        _looks(trip.manners),
+    ]
+    if trip.fallbacks:
+        notes.append(f"{trip.fallbacks} calls fell back: these numbers mean nothing")
+    timings = {"sidecar": trip.without, "sidecar with a probe": trip.probed}
+    _part(console, heading, _timing_table(timings), "\n".join(notes))
+
+
+def _looks(manners: Manners) -> str:
+    rate = manners.looks_per_minute
+    often = f"once in {manners.seconds:.0f} s" if rate is None else f"{rate:.1f} times a minute"
+    pages = manners.pages / manners.looks
+    return f"each engine that answers was looked at {often};\n  {pages:.1f} pages a look, those asked once among them"
+
+
+def _canaries(trip: ProbedTrip) -> str:
+    manners = trip.manners
+    return (
+        f"canaries at the defaults: {manners.canary_sequences} sequences in {manners.seconds:.0f} s,\n"
+        f"  {manners.canary_share:.2%} of {manners.requests:,.0f} requests of others; max_load is {trip.max_load:.0%}"
+    )
 
 
 def _show_trl(console: Console, trl: TrlStep | str) -> None:

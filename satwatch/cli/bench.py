@@ -21,8 +21,9 @@ def bench(
     """Measure what satwatch costs on this machine, beside what it's compared with.
 
     Times the exact quantile against numpy and torch, bounds and diagnostics in process, a 32k microbatch's round trip
-    through a sidecar against a bare gRPC server, a call and a hook while no sidecar is there, and, in a checkout with
-    TRL installed ([bold]make trainers[/bold]), a step of TRL with its hook and without. The candidates take turns.
+    through a sidecar against a bare gRPC server, a call and a hook while no sidecar is there, a sidecar that watches
+    stand-in engines against one that doesn't, the probe's judge and its looks, and, in a checkout with TRL installed
+    ([bold]make trainers[/bold]), a step of TRL with its hook and without. The candidates take turns.
 
     [bold]Example:[/bold] satwatch bench --json > bench.json
 

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from satwatch.errors import ConfigError, ProbeError
 from satwatch.probe.http.discovery import Discoveries, Discovery, FileEngines, ListedEngines, RouterEngines
@@ -15,6 +16,10 @@ from satwatch.probe.settings import ProbeSettings
 from satwatch.probe.watched import Shared, Watched
 
 logger = logging.getLogger(__name__)
+
+# Looks begun together, and the pause before the next ones: each takes some milliseconds of this process.
+TOGETHER: Final = 4
+GAP_SECONDS: Final = 0.025
 
 
 class Roster:
@@ -48,8 +53,16 @@ class Roster:
         return tuple(self._watched.values())
 
     def look_at(self, engines: Iterable[Watched]) -> list[asyncio.Task[None]]:
-        """Begin a look at each."""
-        return [watched.look() for watched in engines]
+        """Begin a look at each, a few at a time.
+
+        A look's time is taken for what it costs the engine. Were all begun at once, each would wait for the others in
+        this process, and engines would be looked at less often than they could bear.
+        """
+        due = list(engines)
+        settings = self._shared.settings
+        groups = max(1, -(-len(due) // TOGETHER))
+        gap = min(GAP_SECONDS, min(settings.period_seconds, settings.timeout_seconds) / 2 / groups)
+        return [watched.look(after=i // TOGETHER * gap) for i, watched in enumerate(due)]
 
     def find(self) -> asyncio.Task[None]:
         """Ask which engines there are, in the background, once at a time."""

@@ -85,9 +85,9 @@ class Watched:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._sleepy_looks = 0
 
-    def look(self) -> asyncio.Task[None]:
-        """Look in the background; one look at a time."""
-        return self._begin("look", self._look)
+    def look(self, after: float = 0.0) -> asyncio.Task[None]:
+        """Look in the background, so many seconds from now; one look at a time."""
+        return self._begin("look", lambda: self._look(after))
 
     def score(self, canary: Canary) -> asyncio.Task[None]:
         """Have the canary scored in the background; one at a time."""
@@ -134,7 +134,9 @@ class Watched:
             self._tasks[what] = asyncio.create_task(work(), name=f"{what} {self.engine.name}")
         return self._tasks[what]
 
-    async def _look(self) -> None:
+    async def _look(self, after: float) -> None:
+        if after:
+            await asyncio.sleep(after)
         async with self._shared.retries if self.memory.failures else self._shared.looks:
             snapshot = await self._snapshot()
         self._say_what_is_left_out(snapshot)

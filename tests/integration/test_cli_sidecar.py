@@ -201,7 +201,7 @@ def test_bench_runs_and_says_what_it_measured():
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if not line.startswith("measuring: ")] == []
     results = json.loads(done.stdout)
-    assert results.keys() == {"machine", "selection", "in_process", "round_trip", "fail_open", "hook", "trl"}
+    assert results.keys() == {"machine", "selection", "in_process", "round_trip", "fail_open", "hook", "probe", "trl"}
     assert {row["method"]: row["exact"] for row in results["selection"]} == {
         "satwatch": True,
         "np.partition": True,

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from satwatch.bench import timing
-from satwatch.bench.timing import Timing, take_turns
+from satwatch.bench.timing import Timing, alternate, take_turns
 
 
 @pytest.fixture
@@ -48,3 +48,27 @@ def test_medians_and_tails_leave_warm_ups_out(clock: SimpleNamespace):
     timings = take_turns({"call": call}, repeats=200, warm_ups=2)
 
     assert timings == {"call": Timing(median=100.5, p99=198.0, repeats=200)}
+
+
+def test_blocks_alternate_until_the_time_is_over(clock: SimpleNamespace):
+    ran: list[str] = []
+
+    def call(name: str, seconds: float) -> None:
+        ran.append(name)
+        clock.now += seconds
+
+    calls = {"a": lambda: call("a", 1.0), "b": lambda: call("b", 2.0)}
+    blocks = alternate(calls, seconds=100.0, block=3)
+
+    # A round takes 9 seconds; the twelfth begins after 99 and is the last. The first doesn't count.
+    assert blocks == {"a": [[1.0] * 3] * 11, "b": [[2.0] * 3] * 11}
+    in_a_row = [ran[start : start + 3] for start in range(0, len(ran), 3)]
+    assert all(len(set(block)) == 1 for block in in_a_row)
+    assert {in_a_row[i][0] for i in range(0, len(in_a_row), 2)} == {"a", "b"}
+
+
+def test_a_round_counts_however_short_the_time(clock: SimpleNamespace):
+    def call() -> None:
+        clock.now += 5.0
+
+    assert alternate({"call": call}, seconds=0.0, block=2) == {"call": [[5.0, 5.0]]}

@@ -289,8 +289,8 @@ def test_an_engine_that_fails_is_looked_at_less_often():
 
 
 def test_no_more_looks_at_once_than_the_bound():
-    bench = Bench(*(f"e{i}" for i in range(AT_ONCE + 8)))
-    now, most = 0, 0
+    bench = Bench(*(f"e{i}" for i in range(AT_ONCE + 8)), timeout_seconds=60.0)
+    now, most, full = 0, 0, asyncio.Event()
 
     def counting(engine: Engine):
         look = engine.look
@@ -299,7 +299,9 @@ def test_no_more_looks_at_once_than_the_bound():
             nonlocal now, most
             now += 1
             most = max(most, now)
-            await asyncio.sleep(0)
+            if now == AT_ONCE:
+                full.set()
+            await full.wait()
             now -= 1
             return await look()
 
@@ -310,6 +312,18 @@ def test_no_more_looks_at_once_than_the_bound():
 
     assert len(bench.once()) == AT_ONCE + 8
     assert most == AT_ONCE
+
+
+@pytest.mark.parametrize(("timeout", "gap"), [(2.0, 0.025), (0.06, 0.01)])
+def test_looks_are_begun_a_few_at_a_time_for_each_is_timed(timeout: float, gap: float):
+    class Recorded:
+        def look(self, after: float) -> float:
+            return after
+
+    roster = Bench("a", timeout_seconds=timeout).watcher._roster
+    begun = roster.look_at(Recorded() for _ in range(10))
+    assert begun == pytest.approx([0.0] * 4 + [gap] * 4 + [2 * gap] * 2)
+    assert roster.look_at(()) == []
 
 
 def test_a_canary_that_hangs_holds_no_round_and_is_taken_when_it_comes():
