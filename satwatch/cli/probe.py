@@ -16,6 +16,7 @@ import typer
 
 from satwatch.cli.edge import need_probe_extra
 from satwatch.cli.numbers import number
+from satwatch.cli.settings_file import CONFIG_VARIABLE, named
 from satwatch.errors import ConfigError, required
 from satwatch.types import EngineState, EngineStatus, FindingKind
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from satwatch.probe.settings import ProbeSettings
     from satwatch.probe.watch import Exchange, Watcher
 
-CONFIG_VARIABLE: Final = "SATWATCH_CONFIG"
 FOUND: Final = 1
 ANY: Final = "any"
 FAULTS: Final = (
@@ -143,7 +143,7 @@ def probe(
         "api_key_file": api_key_file,
         "admin_key_file": admin_key_file,
     }
-    settings = load_probe_settings(config, arguments, _named(config))
+    settings = load_probe_settings(config, arguments, named(config))
     view = _view(as_json=as_json, once=once, has_sidecar=sidecar is not None, run=settings.run)
     with ExitStack() as stack:
         exchange = _exchange(sidecar, settings, stack)
@@ -247,9 +247,3 @@ async def _rounds(watcher: Watcher, view: View) -> None:
         loop.add_signal_handler(ending, task.cancel)
     with suppress(asyncio.CancelledError):
         await watcher.run(view.show)
-
-
-def _named(file: Path | None) -> str:
-    """Name the settings file, and the environment variable if that names this file, as serve does."""
-    from_environment = file is not None and os.environ.get(CONFIG_VARIABLE) == str(file)
-    return f"{file}{f', from {CONFIG_VARIABLE}' if from_environment else ''}"

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from satwatch.cli.edge import need_server_extra
 from satwatch.cli.numbers import whole_number
+from satwatch.cli.settings_file import CONFIG_VARIABLE, named
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
-
-CONFIG_VARIABLE: Final = "SATWATCH_CONFIG"
 
 
 def _devices() -> list[str]:
@@ -71,7 +69,7 @@ def serve(
         "threads": threads,
         "log_level": log_level,
     }
-    raise typer.Exit(run(load_settings(config, arguments, _named(config))))
+    raise typer.Exit(run(load_settings(config, arguments, named(config))))
 
 
 def check_config(
@@ -88,8 +86,8 @@ def check_config(
     need_server_extra("check-config")
     from satwatch.server.settings import load_settings
 
-    settings = load_settings(file, name=_named(file))
-    _print_settings(settings, _named(file, file.name))
+    settings = load_settings(file, name=named(file))
+    _print_settings(settings, named(file, file.name))
 
 
 def _print_settings(settings: BaseModel, file: str) -> None:
@@ -115,9 +113,3 @@ def _toml(value: object) -> str:
     """
     # JSON is TOML for these, but for the escapes of characters beyond 16 bits and the lack of one for delete.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def _named(file: Path | None, name: str = "") -> str:
-    """Name a settings file, and the environment variable if that names this file: few remember having set it."""
-    from_environment = file is not None and os.environ.get(CONFIG_VARIABLE) == str(file)
-    return f"{name or file}{f', from {CONFIG_VARIABLE}' if from_environment else ''}"

@@ -24,9 +24,9 @@ from satwatch.types import EnginesReport, EngineStatus, TrainerFacts
 
 logger = logging.getLogger("satwatch")
 
-# The sidecar is well and may take the next report: a run that isn't open yet is opened some time.
 # A step's length: what was published before that says little of now.
 KEPT_SECONDS: Final = 60.0
+# The sidecar is well and may take the next report: a run that isn't open yet is opened some time.
 _ANSWERED: Final[frozenset[MissKind]] = frozenset({"client", "config", "invalid_batch", "unknown_run"})
 # Chance from the operating system: with one seed, all probes would come back at once.
 _CHANCE: Final = random.SystemRandom()

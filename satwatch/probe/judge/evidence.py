@@ -175,10 +175,9 @@ def _scores_stood_still(memory: EngineMemory, answer: Answer, book: Book) -> lis
     is_exact, noise = moved.abs_max <= UNCHANGED, _noise(memory, answer)
     what = f"the label changed from {before.label} to {answer.label} and its scores of the canary did not change"
     due = _due(before, answer, book)
-    if due is None and _has_fallen(before.label, answer.label):
-        return []
     if due is None:
-        return [Finding("label_only", f"{what} at all")] if is_exact else []
+        is_told = is_exact and not _has_fallen(before.label, answer.label)
+        return [Finding("label_only", f"{what} at all")] if is_told else []
     still = max(UNCHANGED, NOISE_TIMES * noise)
     stood = (is_exact and due > NOISE_TIMES * UNCHANGED) or (moved.abs_mean <= still and due > NOISE_TIMES * still)
     if not stood:
