@@ -15,6 +15,7 @@ import grpc
 
 ECHO: Final = "/satwatch.bench/echo"
 UPLOAD: Final = "/satwatch.bench/upload"
+CLOSE_SECONDS: Final = 1.0
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 
@@ -42,7 +43,8 @@ async def serve(addresses: Sequence[str]) -> None:
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
     await ended.wait()
-    await server.stop(grace=None)
+    # With a grace it says a plain goodbye to what is still connected, which gRPC does not log over there.
+    await server.stop(grace=CLOSE_SECONDS)
 
 
 def _bound(address: str, port: int) -> str:
