@@ -27,7 +27,7 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint parts trainers engines proto proto-baseline lock clean
+.PHONY: help setup demo bench test lint parts trainers engines generated proto proto-baseline lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -65,6 +65,11 @@ trainers: $(TRAINERS:%=$(TRAINER_VENVS)/%/.ready) ## Install the real trainers, 
 
 engines: $(ENGINES:%=$(ENGINE_VENVS)/%/.ready) ## Install the real rollout engines, and make the tiny models that they serve
 
+generated: setup ## Write again what comes from code: docs/metrics.md, the Prometheus rules, the Grafana dashboard
+	@$(VENV)/bin/python -m satwatch.server.metrics_page > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
+	@$(VENV)/bin/python -m satwatch._dashboard.prometheus.generate
+	@$(VENV)/bin/python -m satwatch._dashboard.grafana.generate
+
 proto: $(PROTO_VENV)/.ready ## Generate satwatch/v1 from proto/
 	@$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I proto \
 		--python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) --grpc_python_out=$(PROTO_OUT) proto/satwatch/v1/satwatch.proto
@@ -79,7 +84,7 @@ lock: ## Resolve requirements.lock anew (ARGS="--upgrade-package ruff")
 	@$(PYTHON) -m venv $(LOCK_VENV)
 	@$(LOCK_VENV)/bin/python $(PIP) install pip-tools==7.6.2
 	CUSTOM_COMPILE_COMMAND="make lock" $(LOCK_VENV)/bin/pip-compile $(ARGS) --quiet --allow-unsafe --strip-extras \
-		--extra cli --extra server --extra probe --extra dev \
+		--extra cli --extra server --extra postgres --extra probe --extra dashboard --extra dev \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --output-file requirements.lock pyproject.toml
 	@sed -i.bak 's/^\(torch==[0-9.]*\)+[a-z0-9]*/\1/' requirements.lock && rm requirements.lock.bak
 
