@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
@@ -47,6 +47,14 @@ class VersionRun:
 
 
 @dataclass(frozen=True, slots=True)
+class EngineRun:
+    """Consecutive tokens that one engine generated; ``engine`` empty is unknown."""
+
+    tokens: int
+    engine: str
+
+
+@dataclass(frozen=True, slots=True)
 class TokenBatch:
     """A microbatch token by token: its active tokens (n of them), sequence after sequence.
 
@@ -58,6 +66,7 @@ class TokenBatch:
         behavior_logprob: log mu, n values, or None.
         reference_logprob: log pi(l), the trainer at the rollout weights, n values, or None.
         behavior_versions: the versions that generated the tokens; adds up to n; empty if unknown.
+        behavior_engines: the engines that generated them, by the probe's names; adds up to n; empty if unknown.
 
     Raises:
         InvalidBatchError: lengths that do not sum, or a field of another length.
@@ -70,6 +79,7 @@ class TokenBatch:
     behavior_logprob: PackedFloats | None = None
     reference_logprob: PackedFloats | None = None
     behavior_versions: tuple[VersionRun, ...] = ()
+    behavior_engines: tuple[EngineRun, ...] = ()
 
     def __post_init__(self) -> None:
         n = len(self.log_ratio)
@@ -81,15 +91,19 @@ class TokenBatch:
         _require_length("sequence_advantage", self.sequence_advantage, len(self.sequence_lengths), "sequence")
         if self.advantage is not None and self.sequence_advantage is not None:
             raise InvalidBatchError(required("advantage", "advantage and sequence_advantage", "at most one of the two"))
-        tokens = sum(run.tokens for run in self.behavior_versions)
-        if self.behavior_versions and tokens != n:
-            came = f"runs of {tokens} tokens"
-            raise InvalidBatchError(required("behavior_versions", came, f"{n}, the tokens of log_ratio"))
+        _require_sum("behavior_versions", self.behavior_versions, n)
+        _require_sum("behavior_engines", self.behavior_engines, n)
 
     @property
     def tokens(self) -> int:
         """The number of active tokens, n."""
         return len(self.log_ratio)
+
+
+def _require_sum(name: str, runs: Sequence[VersionRun | EngineRun], n: int) -> None:
+    tokens = sum(run.tokens for run in runs)
+    if runs and tokens != n:
+        raise InvalidBatchError(required(name, f"runs of {tokens} tokens", f"{n}, the tokens of log_ratio"))
 
 
 def _require_length(name: str, values: PackedFloats | None, n: int, unit: str) -> None:

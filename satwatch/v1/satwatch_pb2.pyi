@@ -55,6 +55,13 @@ class FindingKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     FINDING_KIND_LEFT_BEHIND: _ClassVar[FindingKind]
     FINDING_KIND_RESTARTED: _ClassVar[FindingKind]
     FINDING_KIND_VERSION_AHEAD: _ClassVar[FindingKind]
+
+class Severity(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SEVERITY_UNSPECIFIED: _ClassVar[Severity]
+    SEVERITY_INFO: _ClassVar[Severity]
+    SEVERITY_WARNING: _ClassVar[Severity]
+    SEVERITY_CRITICAL: _ClassVar[Severity]
 LEVEL_UNSPECIFIED: Level
 LEVEL_TOKEN: Level
 LEVEL_SEQUENCE: Level
@@ -87,6 +94,10 @@ FINDING_KIND_LABEL_ONLY: FindingKind
 FINDING_KIND_LEFT_BEHIND: FindingKind
 FINDING_KIND_RESTARTED: FindingKind
 FINDING_KIND_VERSION_AHEAD: FindingKind
+SEVERITY_UNSPECIFIED: Severity
+SEVERITY_INFO: Severity
+SEVERITY_WARNING: Severity
+SEVERITY_CRITICAL: Severity
 
 class Rule(_message.Message):
     __slots__ = ("quantile", "eps_low", "eps_high", "exponent", "level", "scope", "min_reference", "enabled")
@@ -146,8 +157,16 @@ class VersionRun(_message.Message):
     version: int
     def __init__(self, tokens: _Optional[int] = ..., version: _Optional[int] = ...) -> None: ...
 
+class EngineRun(_message.Message):
+    __slots__ = ("tokens", "engine")
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    tokens: int
+    engine: str
+    def __init__(self, tokens: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
+
 class TokenBatch(_message.Message):
-    __slots__ = ("log_ratio", "sequence_lengths", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob", "behavior_versions")
+    __slots__ = ("log_ratio", "sequence_lengths", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob", "behavior_versions", "behavior_engines")
     LOG_RATIO_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     ADVANTAGE_FIELD_NUMBER: _ClassVar[int]
@@ -155,6 +174,7 @@ class TokenBatch(_message.Message):
     BEHAVIOR_LOGPROB_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_LOGPROB_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOR_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    BEHAVIOR_ENGINES_FIELD_NUMBER: _ClassVar[int]
     log_ratio: PackedFloats
     sequence_lengths: _containers.RepeatedScalarFieldContainer[int]
     advantage: PackedFloats
@@ -162,7 +182,8 @@ class TokenBatch(_message.Message):
     behavior_logprob: PackedFloats
     reference_logprob: PackedFloats
     behavior_versions: _containers.RepeatedCompositeFieldContainer[VersionRun]
-    def __init__(self, log_ratio: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_lengths: _Optional[_Iterable[int]] = ..., advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., reference_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_versions: _Optional[_Iterable[_Union[VersionRun, _Mapping]]] = ...) -> None: ...
+    behavior_engines: _containers.RepeatedCompositeFieldContainer[EngineRun]
+    def __init__(self, log_ratio: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_lengths: _Optional[_Iterable[int]] = ..., advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., reference_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_versions: _Optional[_Iterable[_Union[VersionRun, _Mapping]]] = ..., behavior_engines: _Optional[_Iterable[_Union[EngineRun, _Mapping]]] = ...) -> None: ...
 
 class Sketch(_message.Message):
     __slots__ = ("code_deltas", "counts", "nan_tokens", "moments")
@@ -512,3 +533,375 @@ class WatchEnginesResponse(_message.Message):
     engines: _containers.RepeatedCompositeFieldContainer[EngineStatus]
     at: float
     def __init__(self, engines: _Optional[_Iterable[_Union[EngineStatus, _Mapping]]] = ..., at: _Optional[float] = ...) -> None: ...
+
+class Total(_message.Message):
+    __slots__ = ("total", "count", "nan_count")
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    NAN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    total: float
+    count: int
+    nan_count: int
+    def __init__(self, total: _Optional[float] = ..., count: _Optional[int] = ..., nan_count: _Optional[int] = ...) -> None: ...
+
+class ReportStepRequest(_message.Message):
+    __slots__ = ("run", "incarnation", "rank", "step", "measures", "ended")
+    class MeasuresEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Total
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Total, _Mapping]] = ...) -> None: ...
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    MEASURES_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    incarnation: str
+    rank: int
+    step: int
+    measures: _containers.MessageMap[str, Total]
+    ended: bool
+    def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rank: _Optional[int] = ..., step: _Optional[int] = ..., measures: _Optional[_Mapping[str, Total]] = ..., ended: bool = ...) -> None: ...
+
+class ReportStepResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RunRecord(_message.Message):
+    __slots__ = ("life", "run", "incarnation", "rule", "world_size", "opened_at", "last_at", "first_step", "last_step", "stored_step", "steps", "batches", "tokens", "version_published", "is_open")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    RULE_FIELD_NUMBER: _ClassVar[int]
+    WORLD_SIZE_FIELD_NUMBER: _ClassVar[int]
+    OPENED_AT_FIELD_NUMBER: _ClassVar[int]
+    LAST_AT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STORED_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
+    IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    run: str
+    incarnation: str
+    rule: Rule
+    world_size: int
+    opened_at: float
+    last_at: float
+    first_step: int
+    last_step: int
+    stored_step: int
+    steps: int
+    batches: int
+    tokens: int
+    version_published: int
+    is_open: bool
+    def __init__(self, life: _Optional[int] = ..., run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., world_size: _Optional[int] = ..., opened_at: _Optional[float] = ..., last_at: _Optional[float] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., stored_step: _Optional[int] = ..., steps: _Optional[int] = ..., batches: _Optional[int] = ..., tokens: _Optional[int] = ..., version_published: _Optional[int] = ..., is_open: bool = ...) -> None: ...
+
+class QueryRunsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class QueryRunsResponse(_message.Message):
+    __slots__ = ("runs",)
+    RUNS_FIELD_NUMBER: _ClassVar[int]
+    runs: _containers.RepeatedCompositeFieldContainer[RunRecord]
+    def __init__(self, runs: _Optional[_Iterable[_Union[RunRecord, _Mapping]]] = ...) -> None: ...
+
+class LengthLag(_message.Message):
+    __slots__ = ("longest", "responses", "length", "tokens", "lag", "split_tokens", "generation_lag", "queue_lag")
+    LONGEST_FIELD_NUMBER: _ClassVar[int]
+    RESPONSES_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LAG_FIELD_NUMBER: _ClassVar[int]
+    SPLIT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_LAG_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_LAG_FIELD_NUMBER: _ClassVar[int]
+    longest: int
+    responses: int
+    length: int
+    tokens: int
+    lag: int
+    split_tokens: int
+    generation_lag: int
+    queue_lag: int
+    def __init__(self, longest: _Optional[int] = ..., responses: _Optional[int] = ..., length: _Optional[int] = ..., tokens: _Optional[int] = ..., lag: _Optional[int] = ..., split_tokens: _Optional[int] = ..., generation_lag: _Optional[int] = ..., queue_lag: _Optional[int] = ...) -> None: ...
+
+class StepPoint(_message.Message):
+    __slots__ = ("life", "first_step", "last_step", "steps", "at", "is_closed", "ranks", "batches", "policy_version", "values", "heat", "lags", "generation_lags", "queue_lags", "versions", "length_lags", "layer_flip_rates")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class LagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class GenerationLagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class QueueLagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class VersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: int
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[int] = ...) -> None: ...
+    class LayerFlipRatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: int
+        value: float
+        def __init__(self, key: _Optional[int] = ..., value: _Optional[float] = ...) -> None: ...
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    IS_CLOSED_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    HEAT_FIELD_NUMBER: _ClassVar[int]
+    LAGS_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_LAGS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_LAGS_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_LAGS_FIELD_NUMBER: _ClassVar[int]
+    LAYER_FLIP_RATES_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    first_step: int
+    last_step: int
+    steps: int
+    at: float
+    is_closed: bool
+    ranks: int
+    batches: int
+    policy_version: int
+    values: _containers.ScalarMap[str, float]
+    heat: _containers.RepeatedScalarFieldContainer[int]
+    lags: _containers.ScalarMap[int, int]
+    generation_lags: _containers.ScalarMap[int, int]
+    queue_lags: _containers.ScalarMap[int, int]
+    versions: _containers.ScalarMap[int, int]
+    length_lags: _containers.RepeatedCompositeFieldContainer[LengthLag]
+    layer_flip_rates: _containers.ScalarMap[int, float]
+    def __init__(self, life: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps: _Optional[int] = ..., at: _Optional[float] = ..., is_closed: bool = ..., ranks: _Optional[int] = ..., batches: _Optional[int] = ..., policy_version: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ..., heat: _Optional[_Iterable[int]] = ..., lags: _Optional[_Mapping[int, int]] = ..., generation_lags: _Optional[_Mapping[int, int]] = ..., queue_lags: _Optional[_Mapping[int, int]] = ..., versions: _Optional[_Mapping[int, int]] = ..., length_lags: _Optional[_Iterable[_Union[LengthLag, _Mapping]]] = ..., layer_flip_rates: _Optional[_Mapping[int, float]] = ...) -> None: ...
+
+class QueryStepsRequest(_message.Message):
+    __slots__ = ("run", "life", "first_step", "last_step", "max_points")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
+    LAST_STEP_FIELD_NUMBER: _ClassVar[int]
+    MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    life: int
+    first_step: int
+    last_step: int
+    max_points: int
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., max_points: _Optional[int] = ...) -> None: ...
+
+class QueryStepsResponse(_message.Message):
+    __slots__ = ("points",)
+    POINTS_FIELD_NUMBER: _ClassVar[int]
+    points: _containers.RepeatedCompositeFieldContainer[StepPoint]
+    def __init__(self, points: _Optional[_Iterable[_Union[StepPoint, _Mapping]]] = ...) -> None: ...
+
+class WorstToken(_message.Message):
+    __slots__ = ("log_ratio", "position", "sequence", "behavior_logprob", "policy_logprob", "reference_logprob", "advantage", "version", "engine")
+    LOG_RATIO_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    BEHAVIOR_LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    POLICY_LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    REFERENCE_LOGPROB_FIELD_NUMBER: _ClassVar[int]
+    ADVANTAGE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    log_ratio: float
+    position: int
+    sequence: int
+    behavior_logprob: float
+    policy_logprob: float
+    reference_logprob: float
+    advantage: float
+    version: int
+    engine: str
+    def __init__(self, log_ratio: _Optional[float] = ..., position: _Optional[int] = ..., sequence: _Optional[int] = ..., behavior_logprob: _Optional[float] = ..., policy_logprob: _Optional[float] = ..., reference_logprob: _Optional[float] = ..., advantage: _Optional[float] = ..., version: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
+
+class BatchRecord(_message.Message):
+    __slots__ = ("life", "step", "rank", "microbatch", "at", "policy_version", "values", "worst")
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MICROBATCH_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    POLICY_VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    WORST_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    step: int
+    rank: int
+    microbatch: int
+    at: float
+    policy_version: int
+    values: _containers.ScalarMap[str, float]
+    worst: _containers.RepeatedCompositeFieldContainer[WorstToken]
+    def __init__(self, life: _Optional[int] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., microbatch: _Optional[int] = ..., at: _Optional[float] = ..., policy_version: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ..., worst: _Optional[_Iterable[_Union[WorstToken, _Mapping]]] = ...) -> None: ...
+
+class QueryBatchesRequest(_message.Message):
+    __slots__ = ("run", "life", "step")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    life: int
+    step: int
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+
+class QueryBatchesResponse(_message.Message):
+    __slots__ = ("batches",)
+    BATCHES_FIELD_NUMBER: _ClassVar[int]
+    batches: _containers.RepeatedCompositeFieldContainer[BatchRecord]
+    def __init__(self, batches: _Optional[_Iterable[_Union[BatchRecord, _Mapping]]] = ...) -> None: ...
+
+class VersionRecord(_message.Message):
+    __slots__ = ("life", "version", "at", "step")
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    life: int
+    version: int
+    at: float
+    step: int
+    def __init__(self, life: _Optional[int] = ..., version: _Optional[int] = ..., at: _Optional[float] = ..., step: _Optional[int] = ...) -> None: ...
+
+class QueryVersionsRequest(_message.Message):
+    __slots__ = ("run", "life", "limit")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    life: int
+    limit: int
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class QueryVersionsResponse(_message.Message):
+    __slots__ = ("versions",)
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.RepeatedCompositeFieldContainer[VersionRecord]
+    def __init__(self, versions: _Optional[_Iterable[_Union[VersionRecord, _Mapping]]] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("id", "alert", "severity", "resolved", "at", "evidence", "run", "life", "engine", "step", "version", "value", "threshold")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ALERT_FIELD_NUMBER: _ClassVar[int]
+    SEVERITY_FIELD_NUMBER: _ClassVar[int]
+    RESOLVED_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    ENGINE_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    alert: str
+    severity: Severity
+    resolved: bool
+    at: float
+    evidence: str
+    run: str
+    life: int
+    engine: str
+    step: int
+    version: int
+    value: float
+    threshold: float
+    def __init__(self, id: _Optional[int] = ..., alert: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., resolved: bool = ..., at: _Optional[float] = ..., evidence: _Optional[str] = ..., run: _Optional[str] = ..., life: _Optional[int] = ..., engine: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[float] = ..., threshold: _Optional[float] = ...) -> None: ...
+
+class QueryEventsRequest(_message.Message):
+    __slots__ = ("run", "life", "after", "only_active", "limit")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    LIFE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ONLY_ACTIVE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    life: int
+    after: int
+    only_active: bool
+    limit: int
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., after: _Optional[int] = ..., only_active: bool = ..., limit: _Optional[int] = ...) -> None: ...
+
+class QueryEventsResponse(_message.Message):
+    __slots__ = ("events",)
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[Event]
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+
+class EngineRecord(_message.Message):
+    __slots__ = ("at", "status", "run")
+    AT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    at: float
+    status: EngineStatus
+    run: str
+    def __init__(self, at: _Optional[float] = ..., status: _Optional[_Union[EngineStatus, _Mapping]] = ..., run: _Optional[str] = ...) -> None: ...
+
+class QueryEnginesRequest(_message.Message):
+    __slots__ = ("run", "since", "until", "limit")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    since: float
+    until: float
+    limit: int
+    def __init__(self, run: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class QueryEnginesResponse(_message.Message):
+    __slots__ = ("engines",)
+    ENGINES_FIELD_NUMBER: _ClassVar[int]
+    engines: _containers.RepeatedCompositeFieldContainer[EngineRecord]
+    def __init__(self, engines: _Optional[_Iterable[_Union[EngineRecord, _Mapping]]] = ...) -> None: ...

@@ -55,6 +55,41 @@ class SatwatchServiceStub(object):
                 request_serializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.SerializeToString,
                 response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.FromString,
                 )
+        self.ReportStep = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/ReportStep',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.FromString,
+                )
+        self.QueryRuns = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QueryRuns',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryRunsRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryRunsResponse.FromString,
+                )
+        self.QuerySteps = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QuerySteps',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryStepsRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryStepsResponse.FromString,
+                )
+        self.QueryBatches = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QueryBatches',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesResponse.FromString,
+                )
+        self.QueryVersions = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QueryVersions',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsResponse.FromString,
+                )
+        self.QueryEvents = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QueryEvents',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEventsRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEventsResponse.FromString,
+                )
+        self.QueryEngines = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/QueryEngines',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesResponse.FromString,
+                )
 
 
 class SatwatchServiceServicer(object):
@@ -120,6 +155,55 @@ class SatwatchServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ReportStep(self, request, context):
+        """ReportStep takes what a rank says of a step beside its batches: reward, loss, response lengths, and its end.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryRuns(self, request, context):
+        """QueryRuns returns the runs that the history keeps, one entry a life.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QuerySteps(self, request, context):
+        """QuerySteps returns the steps of a range; too many of them come as merged neighbours.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryBatches(self, request, context):
+        """QueryBatches returns the batches of one step, with their worst tokens.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryVersions(self, request, context):
+        """QueryVersions returns the versions that a run has published, and when.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryEvents(self, request, context):
+        """QueryEvents returns alerts raised and resolved.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def QueryEngines(self, request, context):
+        """QueryEngines returns what was known of the engines over time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_SatwatchServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -162,6 +246,41 @@ def add_SatwatchServiceServicer_to_server(servicer, server):
                     servicer.WatchEngines,
                     request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.FromString,
                     response_serializer=satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.SerializeToString,
+            ),
+            'ReportStep': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReportStep,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.SerializeToString,
+            ),
+            'QueryRuns': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryRuns,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryRunsRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryRunsResponse.SerializeToString,
+            ),
+            'QuerySteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.QuerySteps,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryStepsRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryStepsResponse.SerializeToString,
+            ),
+            'QueryBatches': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryBatches,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesResponse.SerializeToString,
+            ),
+            'QueryVersions': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryVersions,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsResponse.SerializeToString,
+            ),
+            'QueryEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryEvents,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEventsRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEventsResponse.SerializeToString,
+            ),
+            'QueryEngines': grpc.unary_unary_rpc_method_handler(
+                    servicer.QueryEngines,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -307,5 +426,124 @@ class SatwatchService(object):
         return grpc.experimental.unary_stream(request, target, '/satwatch.v1.SatwatchService/WatchEngines',
             satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesRequest.SerializeToString,
             satwatch_dot_v1_dot_satwatch__pb2.WatchEnginesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def ReportStep(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/ReportStep',
+            satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QueryRuns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QueryRuns',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryRunsRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryRunsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QuerySteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QuerySteps',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryStepsRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryStepsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QueryBatches(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QueryBatches',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryBatchesResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QueryVersions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QueryVersions',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryVersionsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QueryEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QueryEvents',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryEventsRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryEventsResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def QueryEngines(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/QueryEngines',
+            satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.QueryEnginesResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)

@@ -17,6 +17,8 @@ MAX_LAYERS: Final = 1024
 FREE_SEQUENCES: Final = 1 << 16
 # Whatever the tokens: rollouts change their version a few times a sequence.
 MAX_VERSION_RUNS: Final = 1 << 20
+# As much for the engines of its responses.
+MAX_ENGINE_RUNS: Final = 1 << 20
 # The codes of bfloat16, and more sums than a sketch of this version has.
 MAX_CODES: Final = 1 << 16
 MAX_MOMENTS: Final = 64
@@ -43,6 +45,31 @@ def decode_versions(messages: Collection[pb.VersionRun], tokens: int) -> tuple[t
     return runs
 
 
+def encode_engine_runs(runs: Iterable[t.EngineRun]) -> list[pb.EngineRun]:
+    """Encode run lengths of engines."""
+    return [pb.EngineRun(tokens=run.tokens, engine=run.engine) for run in runs]
+
+
+def decode_engine_runs(messages: Collection[pb.EngineRun], tokens: int) -> tuple[t.EngineRun, ...]:
+    """Decode run lengths of engines.
+
+    Raises:
+        InvalidBatchError: more runs than the batch has tokens, a run of none, or a name that no engine can have.
+    """
+    require_at_most("behavior_engines", len(messages), "runs", tokens, ", the tokens of log_ratio")
+    require_at_most("behavior_engines", len(messages), "runs", MAX_ENGINE_RUNS)
+    names: dict[str, str] = {}  # one string a name: protobuf makes another for each run
+    runs = tuple(t.EngineRun(m.tokens, names.setdefault(name := m.engine, name)) for m in messages)
+    if not all(run.tokens for run in runs):
+        raise InvalidBatchError(required("behavior_engines", "a run of 0 tokens", "1 or more a run"))
+    for name in filter(None, names):
+        try:
+            t.check_engine_name(name)
+        except InvalidBatchError as error:
+            raise InvalidBatchError(f"behavior_engines.{error}") from error
+    return runs
+
+
 def encode_batch(batch: t.TokenBatch, into: pb.TokenBatch | None = None) -> pb.TokenBatch:
     """Encode a microbatch in the tokens form, into a message that is there already or a new one.
 
@@ -55,6 +82,7 @@ def encode_batch(batch: t.TokenBatch, into: pb.TokenBatch | None = None) -> pb.T
             encode_floats(values, getattr(message, name))
     message.sequence_lengths.extend(batch.sequence_lengths)
     message.behavior_versions.extend(encode_versions(batch.behavior_versions))
+    message.behavior_engines.extend(encode_engine_runs(batch.behavior_engines))
     return message
 
 
@@ -73,6 +101,7 @@ def decode_batch(message: pb.TokenBatch) -> t.TokenBatch:
     return t.TokenBatch(
         sequence_lengths=tuple(sequences),
         behavior_versions=decode_versions(message.behavior_versions, tokens),
+        behavior_engines=decode_engine_runs(message.behavior_engines, tokens),
         **arrays,
     )
 

@@ -15,11 +15,10 @@ from typing import Any, Final
 from satwatch import types as t
 from satwatch.errors import InvalidBatchError, required
 from satwatch.v1 import satwatch_pb2 as pb
-from satwatch.wire.reading import require_at_most
+from satwatch.wire.reading import cut, read_each, require_at_most
 
 MAX_ENGINES: Final = 4096
 MAX_FINDINGS: Final = 64
-MAX_TEXT: Final = 1000
 
 _STATES: Final[dict[t.EngineState, pb.EngineState]] = {
     "serving": pb.ENGINE_STATE_SERVING,
@@ -73,15 +72,15 @@ _TOTALS: Final = ("looks", "failed_looks", "canary_requests", "version_changes")
 
 def encode_status(status: t.EngineStatus) -> pb.EngineStatus:
     """Encode what is known of an engine; None stays absent."""
-    message = pb.EngineStatus(engine=status.engine, state=_STATES[status.state], reason=_cut(status.reason))
+    message = pb.EngineStatus(engine=status.engine, state=_STATES[status.state], reason=cut(status.reason))
     if status.kind is not None:
         message.kind = _KINDS[status.kind]
     for name in (*_TEXTS, *_WHOLE, *_AMOUNTS, *_LOG_RATIOS, *_TOTALS):
         value = getattr(status, name)
         if value is not None and (name in _TEXTS or _fits(name, value)):
-            setattr(message, name, _cut(value) if name in _TEXTS else value)
+            setattr(message, name, cut(value) if name in _TEXTS else value)
     for finding in status.findings[:MAX_FINDINGS]:
-        message.findings.add(kind=_FINDINGS[finding.kind], message=_cut(finding.message))
+        message.findings.add(kind=_FINDINGS[finding.kind], message=cut(finding.message))
     return message
 
 
@@ -97,14 +96,14 @@ def decode_status(message: pb.EngineStatus) -> t.EngineStatus:
     }
     for name in (*_AMOUNTS, *_LOG_RATIOS):
         _check_amount(name, given.get(name))
-    given |= {name: _cut(given[name]) for name in _TEXTS if name in given}
+    given |= {name: cut(given[name]) for name in _TEXTS if name in given}
     return t.EngineStatus(
         engine=message.engine,
         state=_STATE_NAMES.get(message.state, "unknown"),
-        reason=_cut(message.reason),
+        reason=cut(message.reason),
         kind=_KIND_NAMES.get(message.kind),
         findings=tuple(
-            t.Finding(_FINDING_NAMES[finding.kind], _cut(finding.message))
+            t.Finding(_FINDING_NAMES[finding.kind], cut(finding.message))
             for finding in message.findings
             if finding.kind in _FINDING_NAMES
         ),
@@ -124,14 +123,7 @@ def decode_statuses(messages: Collection[pb.EngineStatus]) -> tuple[t.EngineStat
     Raises:
         InvalidBatchError: too many, or one that can't be meant.
     """
-    require_at_most("engines", len(messages), "engines", MAX_ENGINES)
-    statuses = []
-    for i, message in enumerate(messages):
-        try:
-            statuses.append(decode_status(message))
-        except InvalidBatchError as error:
-            raise InvalidBatchError(f"engines[{i}].{error}") from error
-    return tuple(statuses)
+    return read_each("engines", messages, MAX_ENGINES, decode_status)
 
 
 def encode_report(report: t.EnginesReport) -> pb.ReportEnginesRequest:
@@ -172,8 +164,3 @@ def _fits(name: str, value: float) -> bool:
     if name in _AMOUNTS or name in _LOG_RATIOS:
         return 0 <= value < math.inf or (value == math.inf and name in _LOG_RATIOS)
     return 0 <= value < 2**64
-
-
-def _cut(text: str) -> str:
-    """Return what fits of a text, without what has no UTF-8."""
-    return text[:MAX_TEXT].encode(errors="replace").decode()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from satwatch import types as t
 from satwatch.v1 import satwatch_pb2 as pb
+from satwatch.wire.reading import read_each
 from satwatch.wire.rules import decode_rule, encode_rule
 
 
@@ -57,3 +60,12 @@ def decode_run_info(message: pb.RunInfo) -> t.RunInfo:
         published_version=message.published_version if message.HasField("published_version") else None,
         policy_version=message.policy_version if message.HasField("policy_version") else None,
     )
+
+
+def decode_run_infos(messages: Collection[pb.RunInfo]) -> tuple[t.RunInfo, ...]:
+    """Decode what a sidecar knows of its runs.
+
+    Raises:
+        SatwatchError: too many, or a rule that can't be meant.
+    """
+    return read_each("runs", messages, t.MAX_RUN_RECORDS, decode_run_info)

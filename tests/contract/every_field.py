@@ -48,12 +48,20 @@ def fill(message, alternative, numbers):
         elif field.message_type is None:
             held.extend(value_of(field, next(numbers)) for _ in range(2))
         elif field.message_type.GetOptions().map_entry:
-            held[str(next(numbers))] = next(numbers) + 0.5
+            fill_entry(held, field.message_type.fields_by_name, alternative, numbers)
         else:
             fill(held.add() if is_repeated(field) else held, alternative, numbers)
             if not is_repeated(field):
                 held.SetInParent()
     return message
+
+
+def fill_entry(held, parts, alternative, numbers):
+    key = value_of(parts["key"], next(numbers))
+    if parts["value"].message_type is None:
+        held[key] = value_of(parts["value"], next(numbers))
+    else:
+        fill(held[key], alternative, numbers)
 
 
 def unset(message, alternative):

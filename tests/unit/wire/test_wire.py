@@ -22,6 +22,7 @@ BATCH = t.TokenBatch(
     behavior_logprob=FLOATS,
     reference_logprob=t.PackedFloats("bfloat16", b"\0" * 6),
     behavior_versions=(t.VersionRun(1, None), t.VersionRun(1, 0), t.VersionRun(1, -2)),
+    behavior_engines=(t.EngineRun(2, "10.0.0.7:30000"), t.EngineRun(1, "")),
 )
 ROUTING = t.Routing((t.LayerRouting(0, 3, 1, 2, 4),), 3, 1, 2)
 REQUEST = t.BoundsRequest(
@@ -121,6 +122,22 @@ REFUSALS = {
         tokens(log_ratio=floats(), behavior_versions=[pb.VersionRun(tokens=3), pb.VersionRun(version=1)]),
         "behavior_versions: got a run of 0 tokens, required 1 or more a run",
     ),
+    "engines that do not cover the tokens": (
+        tokens(log_ratio=floats(), behavior_engines=[pb.EngineRun(tokens=2, engine="e")]),
+        "behavior_engines: got runs of 2 tokens, required 3",
+    ),
+    "more engine runs than tokens": (
+        tokens(log_ratio=floats(), behavior_engines=[pb.EngineRun(tokens=3)] + [pb.EngineRun()] * 3),
+        "behavior_engines: got 4 runs, required at most 3, the tokens of log_ratio",
+    ),
+    "an engine run of no tokens": (
+        tokens(log_ratio=floats(), behavior_engines=[pb.EngineRun(tokens=3), pb.EngineRun(engine="e")]),
+        "behavior_engines: got a run of 0 tokens, required 1 or more a run",
+    ),
+    "an engine that no probe can name": (
+        tokens(log_ratio=floats(), behavior_engines=[pb.EngineRun(tokens=3, engine="a\nb")]),
+        "behavior_engines.engine: got 'a\\\\nb', required a name of 1 to 200 printable characters",
+    ),
     "too many sequences": (
         tokens(log_ratio=floats(), sequence_lengths=[3] + [0] * wire.FREE_SEQUENCES),
         "sequence_lengths: got 65537 lengths, required at most 65536",
@@ -200,6 +217,18 @@ def test_a_long_error_is_cut_to_what_a_header_holds(character):
     message = wire.encode_error(errors.InvalidBatchError(f"mask: got {character * 10_000}"), 3).message
     assert message.startswith("mask: got ")
     assert 990 < len(message.encode()) <= wire.MAX_ERROR_BYTES
+
+
+def test_the_runs_of_one_engine_share_its_name():
+    runs = [pb.EngineRun(tokens=1, engine=f"e:{i % 2}") for i in range(100)]
+    assert len({id(run.engine) for run in wire.decode_engine_runs(runs, 100)}) == 2
+
+
+def test_the_runs_that_a_sidecar_knows_come_back_in_their_order():
+    runs = [t.RunInfo("r", "", t.Rule(), 1, 2, 3, None, 0), t.RunInfo("s", "i", RULE, 8, 0, 0, 7, None)]
+    assert wire.decode_run_infos([wire.encode_run_info(run) for run in runs]) == tuple(runs)
+    with pytest.raises(errors.ConfigError, match=r"^runs\[0\]\.quantile: got 2\.0"):
+        wire.decode_run_infos([pb.RunInfo(run="r", rule=pb.Rule(quantile=2.0))])
 
 
 def test_as_many_sequences_as_tokens_are_taken_and_empty_ones_besides():
