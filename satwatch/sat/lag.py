@@ -84,7 +84,7 @@ def version_lag(
     queue: Counter[int] = Counter()
     versions: Counter[int] = Counter()
     negative = 0
-    for response in _responses(behavior_versions, sequence_lengths):
+    for response in responses(behavior_versions, sequence_lengths):
         last = response[-1].version if sequence_lengths else None
         for run in response:
             if run.version is None:
@@ -104,7 +104,7 @@ def version_lag(
     return VersionLag(tokens, lags, generation, queue, negative, versions)
 
 
-def _responses(runs: Sequence[VersionRun], lengths: Sequence[int]) -> Iterator[list[VersionRun]]:
+def responses(runs: Sequence[VersionRun], lengths: Sequence[int]) -> Iterator[list[VersionRun]]:
     """Cut the runs at the ends of the responses; without lengths all of them are one."""
     pending = [run for run in runs if run.tokens]
     if not lengths:

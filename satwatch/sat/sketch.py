@@ -53,6 +53,15 @@ def decode(code: int) -> float:
     return float(np.array(code << 16, dtype=np.uint32).view(np.float32))
 
 
+def magnitudes(codes: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
+    """Return the least magnitude that has each code, of either sign.
+
+    >>> magnitudes(np.array([16256, 49024], np.uint16)).tolist()
+    [1.0, 1.0]
+    """
+    return ((codes & MAGNITUDE).astype(np.uint32) << 16).view(np.float32)
+
+
 @dataclass(frozen=True, slots=True)
 class Bracket:
     """The bucket that holds a quantile.
