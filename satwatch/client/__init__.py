@@ -4,6 +4,7 @@ from satwatch.client.batch import Microbatch
 from satwatch.client.client import Client
 from satwatch.client.connecting import connect
 from satwatch.client.fake import Call, FakeClient
+from satwatch.client.history import HistoryClient
 from satwatch.client.protocol import BoundsClient
 from satwatch.client.reporting import EngineReporter
 from satwatch.client.stats import ClientStats
@@ -17,6 +18,7 @@ __all__ = [
     "ClientStats",
     "EngineReporter",
     "FakeClient",
+    "HistoryClient",
     "Microbatch",
     "connect",
     "default_canary",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 from typing import Final
@@ -17,13 +18,14 @@ from satwatch.client.fallback import local_bounds, nominal_bounds
 from satwatch.client.link import Link
 from satwatch.client.misses import Missed, MissKind
 from satwatch.client.reply import accept
+from satwatch.client.reports import Reports
 from satwatch.client.settings import Settings
 from satwatch.client.stats import ClientStats, Numbering, Tally
 from satwatch.client.streams import CallerStream
 from satwatch.client.workers import Errand, Workers
 from satwatch.errors import OverloadedError, UnavailableError, UnknownRunError, VersionOrderError, required
 from satwatch.sat import ClipBounds, Scores, score_batch
-from satwatch.types import BoundsReply, BoundsRequest, CanaryScores, ServerInfo
+from satwatch.types import BoundsReply, BoundsRequest, CanaryScores, ServerInfo, StepReport, Total
 
 logger = logging.getLogger("satwatch")
 
@@ -47,6 +49,8 @@ class Asker:
         self._version_errand = Errand(self._announcer, self._say_version)
         self._scores_errand = Errand(self._announcer, self._say_scores)
         self._link = Link(settings, backoff, lambda: self._tally.missed)
+        self._reports = Reports(settings, self._link, self._tally)
+        self._in_flight: set[Future[ClipBounds]] = set()
         self._logged: set[MissKind] = set()
         self._canary_refused = False
         self._has_failed = False
@@ -60,8 +64,12 @@ class Asker:
         """Bound a batch in a worker; the batch is nobody else's."""
         numbered = self._numbered(batch)
         if caller is None:
-            return self._workers.submit(lambda: self._bound(numbered))
-        return self._workers.submit(lambda: caller.run_aside(batch.tensors(), lambda: self._bound(numbered)))
+            future = self._workers.submit(lambda: self._bound(numbered))
+        else:
+            future = self._workers.submit(lambda: caller.run_aside(batch.tensors(), lambda: self._bound(numbered)))
+        self._in_flight.add(future)
+        future.add_done_callback(self._in_flight.discard)
+        return future
 
     def bound(self, batch: Microbatch) -> ClipBounds:
         """Return a batch's bounds, from the sidecar or without it.
@@ -99,6 +107,22 @@ class Asker:
         elif (miss := self._say_scores()) is not None:
             raise miss.again().error
 
+    def report(self, step: int, measures: Mapping[str, Total]) -> None:
+        """Say sums of a step: in a worker, or, where ``on_failure`` is ``raise``, at once.
+
+        Raises:
+            SatwatchError: they were refused or not heard, and ``on_failure`` is ``raise``.
+        """
+        self._reports.add(self._report(step, measures=measures))
+
+    def end_step(self, step: int) -> None:
+        """Say, as :meth:`report` does, that a step has no more batches, once those in flight are answered.
+
+        Raises:
+            SatwatchError: it was refused or not heard, and ``on_failure`` is ``raise``.
+        """
+        self._reports.add(self._report(step, ended=True), self._in_flight.copy())
+
     def server_info(self) -> ServerInfo:
         """Ask the sidecar what it is.
 
@@ -116,11 +140,20 @@ class Asker:
         except Missed as miss:
             raise miss.again().error from None
 
+    def finish(self) -> None:
+        """Wait for what has been reported to be said, no longer than one call may take."""
+        self._reports.finish()
+
     def close(self) -> None:
         """End the connection, then the threads, whose calls end with it."""
         self._link.close()
         self._workers.close()
         self._announcer.close()
+        self._reports.close()
+
+    def _report(self, step: int, *, measures: Mapping[str, Total] | None = None, ended: bool = False) -> StepReport:
+        opening = self._settings.opening
+        return StepReport(opening.run, step, opening.incarnation, opening.rank, measures or {}, ended)
 
     def _deadline(self) -> Deadline:
         return Deadline.after(self._settings.timeout)

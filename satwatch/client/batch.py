@@ -8,6 +8,7 @@ from typing import TypedDict
 import numpy as np
 import torch
 
+from satwatch.client.origins import BehaviorEngines, Engines, read_behavior_engines
 from satwatch.client.tensors import Floats, read_lengths, read_tensor
 from satwatch.client.versions import BehaviorVersions, Version, Versions, read_behavior_versions, read_version
 from satwatch.errors import InvalidBatchError, required
@@ -26,6 +27,7 @@ class BatchContext(TypedDict, total=False):
     reference_logprob: Floats | None
     policy_version: Version
     behavior_version: Versions
+    behavior_engine: Engines
     step: int | None
     microbatch: int | None
     routing: Routing | None
@@ -49,6 +51,7 @@ class Microbatch:
         behavior_logprob: log mu, in log_ratio's shape, or None.
         reference_logprob: log pi(l), in log_ratio's shape, or None.
         behavior_versions: the versions that generated the tokens, or None.
+        behavior_engines: the engines that generated them, or None.
         policy_version: the version that consumes them, or None.
         step: the optimizer step, or None.
         microbatch: its number within rank and step, or None.
@@ -62,6 +65,7 @@ class Microbatch:
     behavior_logprob: torch.Tensor | None = None
     reference_logprob: torch.Tensor | None = None
     behavior_versions: BehaviorVersions | None = None
+    behavior_engines: BehaviorEngines | None = None
     policy_version: int | None = None
     step: int | None = None
     microbatch: int | None = None
@@ -112,6 +116,7 @@ class Microbatch:
             behavior_logprob=active("behavior_logprob", self.behavior_logprob),
             reference_logprob=active("reference_logprob", self.reference_logprob),
             behavior_versions=() if self.behavior_versions is None else self.behavior_versions.runs(layout),
+            behavior_engines=() if self.behavior_engines is None else self.behavior_engines.runs(layout),
         )
 
 
@@ -126,6 +131,7 @@ def read_microbatch(
     reference_logprob: Floats | None = None,
     policy_version: Version = None,
     behavior_version: Versions = None,
+    behavior_engine: Engines = None,
     step: int | None = None,
     microbatch: int | None = None,
     routing: Routing | None = None,
@@ -150,11 +156,24 @@ def read_microbatch(
         behavior_logprob=_floats("behavior_logprob", behavior_logprob, frame, rows),
         reference_logprob=_floats("reference_logprob", reference_logprob, frame, rows),
         behavior_versions=read_behavior_versions("behavior_version", behavior_version, frame),
+        behavior_engines=read_behavior_engines("behavior_engine", behavior_engine, frame),
         policy_version=read_version("policy_version", policy_version),
         step=_whole("step", step, 0, MAX_STEP),
         microbatch=_whole("microbatch", microbatch, 0, UINT32_MAX),
         routing=_routing(routing),
     )
+
+
+def require_step(value: object) -> int:
+    """Read a step that has to be known.
+
+    Raises:
+        InvalidBatchError: not a whole number from 0 to 2^53.
+    """
+    step = _whole("step", value, 0, MAX_STEP)
+    if step is None:
+        raise InvalidBatchError(required("step", "None", f"a whole number from 0 to {MAX_STEP}"))
+    return step
 
 
 def _lengths(rows: list[int] | None, given: Lengths | None) -> Lengths | None:

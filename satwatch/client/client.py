@@ -10,9 +10,11 @@ from types import TracebackType
 from typing import Unpack
 
 from satwatch.client.asker import Asker
-from satwatch.client.batch import BatchFields, read_microbatch
+from satwatch.client.batch import BatchFields, read_microbatch, require_step
 from satwatch.client.breaker import Backoff
 from satwatch.client.canary import Tokens, read_canary_scores
+from satwatch.client.measures import Numbers, read_measures
+from satwatch.client.origins import Engines
 from satwatch.client.settings import OnFailure, Settings
 from satwatch.client.stats import ClientStats
 from satwatch.client.streams import CallerStream
@@ -94,6 +96,7 @@ class Client:
         reference_logprob: Floats | None = None,
         policy_version: Version = None,
         behavior_version: Versions = None,
+        behavior_engine: Engines = None,
         step: int | None = None,
         microbatch: int | None = None,
         routing: Routing | None = None,
@@ -116,6 +119,8 @@ class Client:
             behavior_version: the versions that generated them: one for the batch, one a sequence, or one a token (in
                 log_ratio's shape, or one list a sequence). Decimal strings are ints; None, other strings and negative
                 numbers are unknown versions.
+            behavior_engine: the engines that generated them, by the names that the probe has for them: one for the
+                batch, or one a sequence; None is unknown.
             step: the optimizer step; None: the batch stands alone.
             microbatch: its number within rank and step; None: numbered here in the order of the calls. A number that
                 comes again is a retry and counts once.
@@ -141,6 +146,7 @@ class Client:
             reference_logprob=reference_logprob,
             policy_version=policy_version,
             behavior_version=behavior_version,
+            behavior_engine=behavior_engine,
             step=step,
             microbatch=microbatch,
             routing=routing,
@@ -205,6 +211,48 @@ class Client:
         """
         self._here().report_canary(read_canary_scores(version, tokens, logprobs, temperature, top_p))
 
+    def report(
+        self,
+        step: int,
+        *,
+        reward: Numbers | None = None,
+        loss: Numbers | None = None,
+        response_lengths: Numbers | None = None,
+    ) -> None:
+        """Say what came of a step on this rank: as sums, so that ranks and steps merge.
+
+        Each field is all the numbers of this call, in a tensor or an array of any shape, a list, a list of these, or a
+        number alone; several calls for one step add up. Returns at once: a worker says it, in order, and at most once.
+        With ``on_failure="raise"`` it waits for the answer instead.
+
+        Args:
+            step: the optimizer step.
+            reward: of each response.
+            loss: of each microbatch, or whatever the trainer's is a mean over.
+            response_lengths: tokens of each response, 0 or more.
+
+        Raises:
+            InvalidBatchError: no step, or a field that holds other than numbers; before anything is sent.
+            SatwatchError: only with ``on_failure="raise"``: why there is no answer.
+
+        NaN is counted apart. Reads the numbers from their device before it returns.
+        """
+        number, measures = require_step(step), read_measures(reward, loss, response_lengths)
+        if measures:
+            self._here().report(number, measures)
+
+    def end_step(self, step: int) -> None:
+        """Say that this rank has sent the last batch of a step, which closes once all ranks have.
+
+        It is said after the batches that this process has in flight. Returns at once, as :meth:`report`. Without it a
+        step closes with the first message of the next one.
+
+        Raises:
+            InvalidBatchError: no step.
+            SatwatchError: only with ``on_failure="raise"``: why there is no answer.
+        """
+        self._here().end_step(require_step(step))
+
     def server_info(self) -> ServerInfo:
         """Ask the sidecar what it is.
 
@@ -214,9 +262,16 @@ class Client:
         return self._here().server_info()
 
     def close(self) -> None:
-        """End the connection and the threads; batches in flight fall back. Closing again does nothing."""
+        """End the connection and the threads; batches in flight fall back. Closing again does nothing.
+
+        What has been reported is said first, for which it waits no longer than ``timeout``.
+        """
         self._closed = True
-        self._here().close()
+        asker = self._here()
+        try:
+            asker.finish()
+        finally:
+            asker.close()
 
     def _here(self) -> Asker:
         """Return this process's asker; of two threads that make one at once, setdefault takes the first's."""

@@ -22,11 +22,26 @@ from satwatch.types import (
     PublishedVersion,
     RunOpening,
     ServerInfo,
+    StepReport,
     TrainerFacts,
 )
 from satwatch.v1 import satwatch_pb2 as pb
 
-_METHODS: Final = ("OpenRun", "ComputeBounds", "PublishVersion", "GetServerInfo", "ReportCanary", "ReportEngines")
+_METHODS: Final = (
+    "OpenRun",
+    "ComputeBounds",
+    "PublishVersion",
+    "GetServerInfo",
+    "ReportCanary",
+    "ReportEngines",
+    "ReportStep",
+    "QueryRuns",
+    "QuerySteps",
+    "QueryBatches",
+    "QueryVersions",
+    "QueryEvents",
+    "QueryEngines",
+)
 
 _OPTIONS: Final = (
     # A proxy in the environment is for the internet; a sidecar is a neighbour.
@@ -38,7 +53,7 @@ _OPTIONS: Final = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     # What the sidecar takes is known from OpenRun and checked before sending. No keepalive: each call has a deadline.
     ("grpc.max_send_message_length", -1),
-    # What a sidecar answers to a probe grows with its engines and versions; gRPC's own limit is 4 MiB.
+    # What a sidecar answers to a probe or a dashboard grows with its engines and steps; gRPC's own limit is 4 MiB.
     ("grpc.max_receive_message_length", 64 * 2**20),
 )
 
@@ -85,6 +100,7 @@ class Connection:
         """
         self._address = address
         self.server: ServerInfo | None = None
+        self._lacks_reports: Missed | None = None
         self._channel: grpc.Channel | None = None
         self._unary: dict[str, _Unary] = {}
         GATE.run(lambda: self._make_channel(_options(timeout)))
@@ -112,6 +128,7 @@ class Connection:
             Missed: no answer, a refusal, or an answer with another rule.
         """
         data = self._call("OpenRun", wire.encode_opening(opening).SerializeToString(), deadline)
+        self._lacks_reports = None  # it may be another release that has started there
         try:
             message = wire.parse(pb.OpenRunResponse, data)
             rule = wire.decode_rule(message.rule)
@@ -157,6 +174,44 @@ class Connection:
             run=opening.run, incarnation=opening.incarnation, scores=wire.encode_canary_scores(scores)
         )
         self._call("ReportCanary", message.SerializeToString(), deadline)
+
+    def report_step(self, report: StepReport, deadline: Deadline) -> None:
+        """Say what this rank reports of a step; a sidecar that is too old for it is not asked again.
+
+        Raises:
+            Missed: no answer, a refusal, or an older sidecar.
+        """
+        if self._lacks_reports is not None:
+            raise self._lacks_reports.again()
+        try:
+            self._call("ReportStep", wire.encode_step_report(report).SerializeToString(), deadline)
+        except Missed as miss:
+            if miss.is_unimplemented:
+                self._lacks_reports = self._older("ReportStep", "takes no reports of steps")
+                raise self._lacks_reports.again() from None
+            raise
+
+    def query(self, method: str, request: bytes, deadline: Deadline) -> bytes:
+        """Ask for what a dashboard shows.
+
+        Args:
+            method: one of the Query calls, or GetServerInfo.
+            request: its message.
+            deadline: of the call.
+
+        Raises:
+            Missed: no answer, a refusal, or an older sidecar.
+        """
+        try:
+            return self._call(method, request, deadline)
+        except Missed as miss:
+            if miss.is_unimplemented:
+                raise self._older(method, "keeps no history") from None
+            raise
+
+    def _older(self, method: str, lack: str) -> Missed:
+        older = f"{self._what(method)}: the sidecar there is older than this client and {lack}"
+        return Missed(UnavailableError(older), "internal", is_unimplemented=True)
 
     def report_engines(
         self, report: EnginesReport, deadline: Deadline, clock: Callable[[], float] = time.monotonic

@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Literal, TypeAlias, Unpack
 
-from satwatch.client.batch import BatchFields, Microbatch, read_microbatch
+from satwatch.client.batch import BatchFields, Microbatch, read_microbatch, require_step
 from satwatch.client.canary import Tokens, read_canary_scores
 from satwatch.client.fallback import local_bounds, nominal_bounds
+from satwatch.client.measures import Numbers, read_measures
 from satwatch.client.stats import ClientStats, Numbering, Tally
 from satwatch.client.tensors import Floats
 from satwatch.client.versions import require_version
 from satwatch.errors import InvalidBatchError
 from satwatch.sat import ClipBounds
-from satwatch.types import CanaryScores, Rule, ServerInfo
+from satwatch.types import CanaryScores, Rule, ServerInfo, StepReport
 
 Outcome: TypeAlias = ClipBounds | Exception | Literal["local", "nominal"]
 Entry: TypeAlias = Outcome | Callable[[Microbatch], Outcome]
@@ -50,6 +51,8 @@ class FakeClient:
         calls: what it was asked, in order.
         published: the versions that were published, in order.
         canaries: the canary's scores that were reported, in order.
+        reports: what was reported of steps, in order, as sums; the run is called ``fake``.
+        ended: the steps that were ended, in order.
         closed: whether it was closed.
 
     >>> import torch
@@ -70,6 +73,8 @@ class FakeClient:
         self.calls: list[Call] = []
         self.published: list[int] = []
         self.canaries: list[CanaryScores] = []
+        self.reports: list[StepReport] = []
+        self.ended: list[int] = []
         self.closed = False
         self._script = iter(script)
         self._tally = Tally()
@@ -130,6 +135,33 @@ class FakeClient:
         """
         self.canaries.append(read_canary_scores(version, tokens, logprobs, temperature, top_p))
         self._tally.canary(heard=True)
+
+    def report(
+        self,
+        step: int,
+        *,
+        reward: Numbers | None = None,
+        loss: Numbers | None = None,
+        response_lengths: Numbers | None = None,
+    ) -> None:
+        """Remember what came of a step.
+
+        Raises:
+            InvalidBatchError: no step, or a field that holds other than numbers, as the client does.
+        """
+        number, measures = require_step(step), read_measures(reward, loss, response_lengths)
+        if measures:
+            self.reports.append(StepReport("fake", number, measures=measures))
+            self._tally.report(heard=True)
+
+    def end_step(self, step: int) -> None:
+        """Remember that a step has ended.
+
+        Raises:
+            InvalidBatchError: no step.
+        """
+        self.ended.append(require_step(step))
+        self._tally.report(heard=True)
 
     def server_info(self) -> ServerInfo:
         """Return a made-up sidecar's."""

@@ -22,7 +22,7 @@ from satwatch.client.forks import GATE
 from satwatch.client.misses import Missed
 from satwatch.client.settings import OnFailure, Settings
 from satwatch.errors import UnavailableError, UnknownRunError
-from satwatch.types import CanaryScores, ServerInfo
+from satwatch.types import CanaryScores, ServerInfo, StepReport
 
 logger = logging.getLogger("satwatch")
 
@@ -230,6 +230,23 @@ class Link:
                     raise
                 self.open_run(connection, deadline)
                 connection.report_canary(self._settings.opening, scores, deadline)
+
+    def say_report(self, report: StepReport, deadline: Deadline) -> None:
+        """Say what this rank reports of a step.
+
+        A miss leaves the breaker alone: what a sidecar makes of a report says nothing about its bounds.
+
+        Raises:
+            Missed: no answer, or a refusal.
+        """
+        connection = self.acquire(deadline)
+        try:
+            connection.report_step(report, deadline)
+        except Missed as miss:
+            if not isinstance(miss.error, UnknownRunError):
+                raise
+            self.open_run(connection, deadline)
+            connection.report_step(report, deadline)
 
     def close(self) -> None:
         """Close the connection and end the thread; calls in flight end with a miss."""

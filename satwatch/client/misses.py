@@ -54,12 +54,14 @@ class Missed(Exception):
     Attributes:
         kind: what is counted.
         error: what ``on_failure="raise"`` raises.
+        is_unimplemented: what serves there knows no such call.
     """
 
-    def __init__(self, error: SatwatchError, kind: MissKind | None = None) -> None:
+    def __init__(self, error: SatwatchError, kind: MissKind | None = None, *, is_unimplemented: bool = False) -> None:
         super().__init__(str(error))
         self.error = error
         self.kind: MissKind = _KINDS.get(type(error), "internal") if kind is None else kind
+        self.is_unimplemented = is_unimplemented
 
     @property
     def opens_breaker(self) -> bool:
@@ -68,4 +70,4 @@ class Missed(Exception):
 
     def again(self) -> Missed:
         """Return an equal miss without a traceback, which several threads would mix and which keeps batches alive."""
-        return Missed(type(self.error)(str(self.error)), self.kind)
+        return Missed(type(self.error)(str(self.error)), self.kind, is_unimplemented=self.is_unimplemented)

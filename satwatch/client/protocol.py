@@ -7,6 +7,7 @@ from typing import Protocol, Unpack, runtime_checkable
 
 from satwatch.client.batch import BatchFields
 from satwatch.client.canary import Tokens
+from satwatch.client.measures import Numbers
 from satwatch.client.stats import ClientStats
 from satwatch.client.tensors import Floats
 from satwatch.sat import ClipBounds
@@ -38,6 +39,19 @@ class BoundsClient(Protocol):
         self, version: int, tokens: Tokens, logprobs: Floats, *, temperature: float = 1.0, top_p: float = 1.0
     ) -> None:
         """Say how the trainer scores the canary with its weights of one version."""
+
+    def report(
+        self,
+        step: int,
+        *,
+        reward: Numbers | None = None,
+        loss: Numbers | None = None,
+        response_lengths: Numbers | None = None,
+    ) -> None:
+        """Say what came of a step on this rank."""
+
+    def end_step(self, step: int) -> None:
+        """Say that this rank has sent the last batch of a step."""
 
     def server_info(self) -> ServerInfo:
         """Return what the sidecar is."""

@@ -33,6 +33,8 @@ class ClientStats:
         canaries_reported: reports of the canary's scores that the sidecar has taken.
         canaries_missed: reports that it has not taken when they were made. It hears the latest when the run is opened
             again.
+        reports_sent: reports of steps, their ends included, that the sidecar has taken.
+        reports_missed: reports that it has not taken, and that it won't hear again.
     """
 
     bounds_from_sidecar: int = 0
@@ -44,6 +46,8 @@ class ClientStats:
     server: ServerInfo | None = None
     canaries_reported: int = 0
     canaries_missed: int = 0
+    reports_sent: int = 0
+    reports_missed: int = 0
 
     @property
     def batches_sent(self) -> int:
@@ -59,6 +63,7 @@ class Tally:
         self._lock = threading.Lock()
         self._sidecar = self._fallback = self._raised = 0
         self._canaries_heard = self._canaries_missed = 0
+        self._reports_heard = self._reports_missed = 0
         self._kinds: Counter[str] = Counter()
         self._round_trip: float | None = None
 
@@ -96,6 +101,12 @@ class Tally:
             self._canaries_heard += heard
             self._canaries_missed += not heard
 
+    def report(self, *, heard: bool) -> None:
+        """Count a report of a step."""
+        with self._lock:
+            self._reports_heard += heard
+            self._reports_missed += not heard
+
     def read(self, breaker: BreakerState = "closed", server: ServerInfo | None = None) -> ClientStats:
         """Return the counts as one consistent value."""
         with self._lock:
@@ -109,6 +120,8 @@ class Tally:
                 server=server,
                 canaries_reported=self._canaries_heard,
                 canaries_missed=self._canaries_missed,
+                reports_sent=self._reports_heard,
+                reports_missed=self._reports_missed,
             )
 
 

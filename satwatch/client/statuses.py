@@ -46,7 +46,8 @@ def read_error(error: grpc.RpcError, what: str, deadline: Deadline) -> Missed:
     if named is not None and named.status == status:
         return Missed(named(details))
     if status == "UNIMPLEMENTED":
-        return Missed(UnavailableError(f"{what}: the server there is no satwatch sidecar of this version"), "internal")
+        unknown = UnavailableError(f"{what}: the server there is no satwatch sidecar of this version")
+        return Missed(unknown, "internal", is_unimplemented=True)
     if status in _BY_STATUS:
         return Missed(_BY_STATUS[status](f"{what}: {details}"))
     gone = UnavailableError(f"{what}: {status}: {details}")

@@ -1,11 +1,11 @@
-"""The threads that answer ``submit``, and the one that announces: started when first needed, ended with the client."""
+"""The threads that answer ``submit``, announce and report: started when first needed, ended with the client."""
 
 from __future__ import annotations
 
 import contextlib
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
 # Two, so that one batch's numbers are packed while another's answer is waited for.
@@ -65,6 +65,11 @@ class Errand:
             return False
         self._next = self._workers.submit(self._work)
         return True
+
+    def wait(self, timeout: float) -> None:
+        """Wait until it is done as often as was asked for, ``timeout`` seconds at most."""
+        if self._next is not None:
+            wait([self._next], timeout)
 
 
 def _done(work: Callable[[], R]) -> Future[R]:

@@ -24,6 +24,13 @@ MESSAGES = {
     "ReportCanary": pb.ReportCanaryRequest,
     "ReportEngines": pb.ReportEnginesRequest,
     "WatchEngines": pb.WatchEnginesRequest,
+    "ReportStep": pb.ReportStepRequest,
+    "QueryRuns": pb.QueryRunsRequest,
+    "QuerySteps": pb.QueryStepsRequest,
+    "QueryBatches": pb.QueryBatchesRequest,
+    "QueryVersions": pb.QueryVersionsRequest,
+    "QueryEvents": pb.QueryEventsRequest,
+    "QueryEngines": pb.QueryEnginesRequest,
 }
 STREAMS = {"WatchEngines"}
 INFO = types.ServerInfo("9.9.9", "cpu", 64 * 2**20, 8 * 2**20, "", 1.0)
@@ -41,6 +48,9 @@ class Sidecar(grpc.GenericRpcHandler):
         self.rule = types.Rule()
         self.open = False
         self.facts = types.TrainerFacts()
+        # What is known of each open run, and what the Query calls answer, by their name.
+        self.runs: list[types.RunInfo] = []
+        self.kept: dict[str, Any] = {}
         # What a stream of WatchEngines sends: statuses or bytes; None ends it.
         self.changes: queue.Queue[Any] = queue.Queue()
         self.watch_ended = threading.Event()
@@ -70,7 +80,11 @@ class Sidecar(grpc.GenericRpcHandler):
         message = MESSAGES[method].FromString(data)
         self.requests.append((method, message))
         fault = self.faults.get(method)
-        return getattr(self, f"answer_{method}")(message, context) if fault is None else fault(message, context)
+        if fault is not None:
+            return fault(message, context)
+        if method.startswith("Query"):
+            return self.kept[method].SerializeToString()
+        return getattr(self, f"answer_{method}")(message, context)
 
     def _stream(self, method: str, data: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         message = MESSAGES[method].FromString(data)
@@ -99,10 +113,16 @@ class Sidecar(grpc.GenericRpcHandler):
         return pb.PublishVersionResponse().SerializeToString()
 
     def answer_GetServerInfo(self, message: pb.GetServerInfoRequest, context: grpc.ServicerContext) -> bytes:
-        return pb.GetServerInfoResponse(server=wire.encode_server_info(self.info)).SerializeToString()
+        runs = [wire.encode_run_info(run) for run in self.runs]
+        return pb.GetServerInfoResponse(server=wire.encode_server_info(self.info), runs=runs).SerializeToString()
 
     def answer_ReportCanary(self, message: pb.ReportCanaryRequest, context: grpc.ServicerContext) -> bytes:
         return pb.ReportCanaryResponse().SerializeToString()
+
+    def answer_ReportStep(self, message: pb.ReportStepRequest, context: grpc.ServicerContext) -> bytes:
+        if not self.open:
+            context.abort(grpc.StatusCode.NOT_FOUND, "run: not open")
+        return pb.ReportStepResponse().SerializeToString()
 
     def answer_ReportEngines(self, message: pb.ReportEnginesRequest, context: grpc.ServicerContext) -> bytes:
         return pb.ReportEnginesResponse(facts=wire.encode_facts(self.facts, 0.0)).SerializeToString()

@@ -7,7 +7,7 @@ import torch
 from satwatch.client.batch import read_microbatch
 from satwatch.errors import InvalidBatchError
 from satwatch.sat import score_batch, unpack
-from satwatch.types import LayerRouting, Routing, Rule, VersionRun
+from satwatch.types import EngineRun, LayerRouting, Routing, Rule, VersionRun
 
 D = torch.tensor([[0.1, -0.2, 0.3], [0.4, 0.5, -0.6]])
 MASK = torch.tensor([[True, False, True], [True, True, False]])
@@ -52,6 +52,12 @@ def test_one_advantage_a_sequence_is_sent_once(advantage):
     sent, arrays = packed(D, mask=MASK, advantage=advantage)
     assert sent.advantage is None
     assert arrays["sequence_advantage"].tolist() == [1.0, -2.0]
+
+
+def test_the_engines_of_the_active_tokens_are_sent():
+    sent, _ = packed(D, mask=MASK, behavior_engine=["e:1", None])
+    assert sent.behavior_engines == (EngineRun(2, "e:1"), EngineRun(2, ""))
+    assert packed(D)[0].behavior_engines == ()
 
 
 def test_a_column_of_one_token_a_sequence_is_one_a_token():

@@ -12,13 +12,17 @@ import pytest
 import torch
 
 import satwatch
+from satwatch import wire
 from satwatch.client import ClientStats
 from satwatch.client.batch import BatchFields
 from satwatch.client.misses import Missed, MissKind
+from satwatch.client.reports import MAX_PENDING
 from satwatch.errors import UnavailableError
 from satwatch.sat import unpack
-from satwatch.types import PublishedVersion, TrainerFacts
+from satwatch.types import MEASURES, History, PublishedVersion, Total, TrainerFacts
+from satwatch.v1 import satwatch_pb2 as pb
 from tests.unit.client.faulty import Sidecar
+from tests.unit.wire.test_history import POINT, RUN
 
 TEXT = (Path(__file__).resolve().parents[3] / "docs" / "client.md").read_text()
 
@@ -96,9 +100,44 @@ def test_the_reporter_s_example_runs_as_it_stands_with_a_sidecar_and_without(cap
     assert capsys.readouterr().out.split() == ["7", "None"]
 
 
-def test_each_count_of_a_canary_is_there():
-    names = {field.name for field in dataclasses.fields(ClientStats) if field.name.startswith("canaries_")}
-    assert names == set(re.findall(r"`stats\.(canaries_\w+)`", TEXT))
+@pytest.mark.parametrize("kind", ["canaries", "reports"])
+def test_each_count_of_what_is_said_is_there(kind):
+    names = {field.name for field in dataclasses.fields(ClientStats) if field.name.startswith(f"{kind}_")}
+    assert names == set(re.findall(rf"`stats\.({kind}_\w+)`", TEXT))
+
+
+def test_the_lines_of_a_step_report_it():
+    (example,) = examples("## Steps")
+    fake, mask = satwatch.client.FakeClient(), torch.tensor([[1, 1, 0], [1, 1, 1]])
+    names = {"client": fake, "step": 3, "rewards": [1.0, 0.0], "loss": torch.tensor(0.5), "mask": mask}
+    exec(compile(example, "docs/client.md", "exec"), names)
+    (report,) = fake.reports
+    assert report.measures == {"reward": Total(1.0, 2), "loss": Total(0.5, 1), "response_length": Total(5.0, 2)}
+    assert fake.ended == [3]
+    assert sorted(report.measures) == sorted(MEASURES)
+
+
+def test_as_many_reports_wait_as_is_said():
+    assert f"At most {MAX_PENDING} wait; older ones are dropped." in TEXT
+
+
+def test_each_call_of_a_history_is_there():
+    table = TEXT.split("## A history to look at\n", 1)[1].split("\n## ", 1)[0]
+    said = set(re.findall(r"^\| `(\w+)\(", table, re.MULTILINE))
+    assert said == {"server_info", *(name for name in vars(History) if not name.startswith("_"))}
+
+
+def test_the_example_of_a_history_runs_as_it_stands(capsys):
+    (example,) = examples("## A history to look at")
+    address = '"127.0.0.1:4820"'
+    assert address in example
+    sidecar = Sidecar()
+    sidecar.kept["QueryRuns"] = pb.QueryRunsResponse(runs=wire.encode_run_records([RUN]))
+    sidecar.kept["QuerySteps"] = pb.QueryStepsResponse(points=wire.encode_step_points([POINT]))
+    here = example.replace(address, repr(sidecar.address)).replace("timeout=5.0", "timeout=120.0")
+    exec(compile(here, "docs/client.md", "exec"), {})
+    sidecar.stop()
+    assert capsys.readouterr().out == f"r {POINT.last_step} {POINT.values['log_ratio_abs_mean']}\n"
 
 
 def test_the_example_of_the_fake_runs_as_it_stands():

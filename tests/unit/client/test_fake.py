@@ -7,7 +7,7 @@ import satwatch
 from satwatch.client import BoundsClient, FakeClient
 from satwatch.errors import DeadlineError, InvalidBatchError
 from satwatch.sat import clip_bounds
-from satwatch.types import Rule
+from satwatch.types import Rule, Total
 
 D = torch.tensor([0.1] * 9 + [-0.3])
 
@@ -56,6 +56,20 @@ def test_it_remembers_what_it_was_asked():
     assert fake.published == [9]
 
 
+def test_it_remembers_what_came_of_steps():
+    fake = FakeClient()
+    fake.report(4, reward=[1.0, 0.0, float("nan")], response_lengths=torch.tensor([3, 5]))
+    fake.report(4, loss=0.5)
+    fake.report(4, reward=None, loss=[])
+    fake.end_step(4)
+    assert [dict(report.measures) for report in fake.reports] == [
+        {"reward": Total(1.0, 2, 1), "response_length": Total(8.0, 2)},
+        {"loss": Total(0.5, 1)},
+    ]
+    assert ([report.step for report in fake.reports], fake.ended) == ([4, 4], [4])
+    assert (fake.stats.reports_sent, fake.stats.reports_missed) == (3, 0)
+
+
 def test_a_submitted_batch_s_exception_is_in_the_future():
     fake = FakeClient([DeadlineError("late"), "nominal"])
     future = fake.submit(D)
@@ -71,7 +85,12 @@ def test_it_refuses_what_the_client_refuses_and_the_script_stays_where_it_is():
             ask(D, advantage=torch.ones(3))
     with pytest.raises(InvalidBatchError, match=r"^version"):
         fake.publish_version(-1)
-    assert fake.calls == []
+    with pytest.raises(InvalidBatchError, match=r"^reward: got 'high'"):
+        fake.report(0, reward="high")
+    for say in (fake.report, fake.end_step):
+        with pytest.raises(InvalidBatchError, match=r"^step: got None"):
+            say(None)
+    assert (fake.calls, fake.reports, fake.ended) == ([], [], [])
     assert not fake.clip_bounds(D).gate.any()
 
 

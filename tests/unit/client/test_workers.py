@@ -64,5 +64,27 @@ def test_an_errand_that_waits_is_not_waited_for_twice():
     let_go.set()
     workers.close()
     assert done == [0, 1]
+    errand.wait(0.0)  # it is done
     assert errand.run_soon()  # done here: the worker has ended
     assert done == [0, 1, 2]
+
+
+def test_an_errand_is_waited_for_as_often_as_it_was_asked_for_and_no_longer_than_that():
+    workers, begun, let_go, done = Workers(1), threading.Event(), threading.Event(), []
+
+    def work():
+        begun.set()
+        assert let_go.wait(60)
+        done.append(len(done))
+
+    errand = Errand(workers, work)
+    errand.wait(60.0)  # there is nothing to wait for
+    errand.run_soon()
+    assert begun.wait(60)
+    errand.run_soon()
+    errand.wait(0.001)
+    assert done == []
+    let_go.set()
+    errand.wait(60.0)
+    assert done == [0, 1]
+    workers.close()
