@@ -1,4 +1,4 @@
-"""What SAT says of a recorded batch, and of many taken together."""
+"""What SAT says of a recorded batch or of an exported step, and of many taken together."""
 
 from __future__ import annotations
 
@@ -9,37 +9,45 @@ from typing import Any
 from satwatch.analyze.batch import RecordedBatch
 from satwatch.analyze.histogram import Histogram
 from satwatch.client.versions import read_behavior_versions, read_version
-from satwatch.sat import BatchSummary, ClipBounds, Scores, VersionLag, score_batch, summarize, version_lag
+from satwatch.sat import BatchSummary, ClipBounds, Scores, StepTotals, VersionLag, score_batch, summarize, version_lag
 from satwatch.sat.layout import lay_out
 from satwatch.types import Rule, VersionRun
 
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """One batch under a rule.
+    """One batch under a rule, or one step of a history.
 
     Attributes:
-        rule: the rule applied.
-        quantile_reference: q, nats; NaN when no token had a score.
-        bounds: the interval of every token, in the batch's shape.
-        summary: counts and sums behind the diagnostics; summaries merge.
+        rule: the rule applied; None: an exported step without it.
+        bounds: the interval of every token, in the batch's shape; None: an exported step, of which no token is left.
+        totals: counts and sums behind the diagnostics; totals merge.
+        diagnostics: by name; what has no value is absent. Of a step: all that the history shows of it.
         histogram: of abs(d) over the active tokens.
-        version_lag: tokens by version lag, or None: the batch records no behavior version.
-        labels: where the batch comes from, as recorded.
+        labels: where it comes from, as recorded.
     """
 
-    rule: Rule
-    quantile_reference: float
-    bounds: ClipBounds
-    summary: BatchSummary
+    rule: Rule | None
+    bounds: ClipBounds | None
+    totals: StepTotals
+    diagnostics: Mapping[str, float]
     histogram: Histogram
-    version_lag: VersionLag | None
     labels: Mapping[str, object]
 
     @property
-    def diagnostics(self) -> Mapping[str, float]:
-        """The diagnostics by name; what has no value is absent."""
-        return self.summary.diagnostics()
+    def summary(self) -> BatchSummary:
+        """Counts and sums of d, and what the rule did."""
+        return self.totals.summary
+
+    @property
+    def quantile_reference(self) -> float:
+        """q, nats; NaN when no token had a score."""
+        return self.summary.quantile_reference
+
+    @property
+    def version_lag(self) -> VersionLag | None:
+        """Tokens by version lag, or None: no behavior version is recorded."""
+        return self.totals.lag if self.totals.lag.tokens else None
 
 
 def analyze_batch(batch: RecordedBatch, overrides: Mapping[str, Any] | None = None) -> Analysis:
@@ -56,20 +64,20 @@ def analyze_batch(batch: RecordedBatch, overrides: Mapping[str, Any] | None = No
     rule = batch.rule(overrides or {})
     scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
     q = scores.reference()
+    summary = summarize(scores, q, batch.advantage)
     return Analysis(
         rule=rule,
-        quantile_reference=q,
         bounds=scores.bounds(q),
-        summary=summarize(scores, q, batch.advantage),
+        totals=StepTotals(summary, _version_lag(batch, scores), batches=1),
+        diagnostics=summary.diagnostics(),
         histogram=Histogram.of(scores.tokens),
-        version_lag=_version_lag(batch, scores),
         labels=batch.labels,
     )
 
 
-def _version_lag(batch: RecordedBatch, scores: Scores) -> VersionLag | None:
+def _version_lag(batch: RecordedBatch, scores: Scores) -> VersionLag:
     if batch.behavior_version is None:
-        return None
+        return VersionLag()
     frame = lay_out(batch.log_ratio, None, batch.sequence_lengths)
     # Read as the client reads a trainer's; what isn't a version is refused there.
     versions = read_behavior_versions("behavior_version", batch.behavior_version, frame)  # type: ignore[arg-type]

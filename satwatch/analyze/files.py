@@ -9,6 +9,7 @@ from typing import Any
 
 from satwatch.analyze.analysis import Analysis, analyze_batch
 from satwatch.analyze.batch import recorded_batch
+from satwatch.analyze.exported import analyze_exported, is_exported
 from satwatch.analyze.sources import Entry, entries
 from satwatch.errors import InvalidBatchError, SatwatchError
 
@@ -78,7 +79,10 @@ def _unreadable(error: Exception) -> InvalidBatchError:
 
 def _result(entry: Entry, overrides: Mapping[str, Any], ignore_unknown: bool) -> Analysis | SatwatchError:
     try:
-        return analyze_batch(recorded_batch(entry.load(), ignore_unknown=ignore_unknown), overrides)
+        fields = entry.load()
+        if is_exported(fields):
+            return analyze_exported(fields, overrides)
+        return analyze_batch(recorded_batch(fields, ignore_unknown=ignore_unknown), overrides)
     except SatwatchError as error:
         return error
     except ImportError:

@@ -8,6 +8,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from satwatch.sat import Sketch
+from satwatch.sat.sketch import magnitudes
+
 BINS_PER_DECADE: Final = 4
 LOWEST_DECADE: Final = -8
 HIGHEST_DECADE: Final = 3
@@ -35,6 +38,14 @@ class Histogram:
         """Count the magnitudes of values; NaN has none."""
         magnitudes = np.abs(values[~np.isnan(values)])
         return cls(np.bincount(np.searchsorted(EDGES, magnitudes, side="right"), minlength=len(EDGES) + 1))
+
+    @classmethod
+    def of_sketch(cls, sketch: Sketch) -> Histogram:
+        """Count the magnitudes of a sketch, each as the least one of its code: at most a relative 2**-7 too low."""
+        bins = np.searchsorted(EDGES, magnitudes(sketch.codes), side="right")
+        counts = np.zeros(len(EDGES) + 1, np.int64)
+        np.add.at(counts, bins, sketch.counts)
+        return cls(counts)
 
     def __add__(self, other: Histogram) -> Histogram:
         """Return the histogram of both."""

@@ -13,6 +13,8 @@ from satwatch.analyze.analysis import Analysis, lag_diagnostics
 def json_line(analysis: Analysis, **origin: object) -> str:
     """Return one object on one line: q, the bounds token by token, the diagnostics, and where the batch comes from.
 
+    An exported step has no tokens, and no bounds.
+
     Every float has all its digits. Non-finite numbers are the strings nan, inf and -inf; q is null when no token had
     a score; a diagnostic without a value is left out.
 
@@ -21,13 +23,12 @@ def json_line(analysis: Analysis, **origin: object) -> str:
         origin: more keys, such as the file.
     """
     bounds, q = analysis.bounds, analysis.quantile_reference
-    line: dict[str, Any] = {
-        "quantile_reference": None if math.isnan(q) else _number(q),
-        "clip_low": bounds.low.reshape(-1).tolist(),
-        "clip_high": bounds.high.reshape(-1).tolist(),
-        "gate": bounds.gate.reshape(-1).tolist(),
-        "diagnostics": {name: _number(value) for name, value in analysis.diagnostics.items()},
-    }
+    line: dict[str, Any] = {"quantile_reference": None if math.isnan(q) else _number(q)}
+    if bounds is not None:
+        line["clip_low"] = bounds.low.reshape(-1).tolist()
+        line["clip_high"] = bounds.high.reshape(-1).tolist()
+        line["gate"] = bounds.gate.reshape(-1).tolist()
+    line["diagnostics"] = {name: _number(value) for name, value in analysis.diagnostics.items()}
     if analysis.version_lag is not None:
         line["version_lag"] = lag_diagnostics(analysis.version_lag)
     return json.dumps({**line, **_plain(origin), **_plain(analysis.labels)}, allow_nan=False)

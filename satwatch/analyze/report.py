@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from typing import Final
 
 import numpy as np
@@ -14,7 +15,7 @@ from satwatch.analyze.analysis import Analysis, lag_diagnostics
 from satwatch.analyze.bars import draw
 from satwatch.analyze.histogram import Histogram
 from satwatch.analyze.marks import Mark, marks_of
-from satwatch.sat import BatchSummary, VersionLag
+from satwatch.sat import StepTotals
 from satwatch.types import Rule
 
 # Diagnostics in the order of the questions: is the data sound, how far off is it, what did SAT do?
@@ -61,6 +62,25 @@ GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
         "intercepted_fraction": "only SAT clips",
     },
 }
+# What the history knows of a step beyond what a recorded batch can tell, by the same questions.
+STEP_GROUPS: Final[Mapping[str, Mapping[str, str]]] = {
+    "where from": {
+        "delta_policy_abs_mean": "policy's part",
+        "delta_impl_abs_mean": "engine's part",
+        "reference_coverage_ratio": "share known",
+    },
+    "routing": {
+        "router_flip_rate": "experts flipped",
+        "router_token_flip_rate": "tokens flipped",
+        "router_coverage": "share known",
+    },
+    "trainer": {
+        "reward_mean": "mean reward",
+        "loss_mean": "mean loss",
+        "response_length_mean": "mean length",
+        "client_fallbacks": "without sidecar",
+    },
+}
 STYLES: Final = {"usual": "", "watch": "yellow", "suspect": "bold red"}
 # What a row of a list of batches shows: column width, heading, diagnostic. With the name: 79 characters.
 COLUMNS: Final = (
@@ -76,20 +96,20 @@ NAME_WIDTH: Final = 20
 
 
 class Report:
-    """Prints one batch in full, or many as rows as they come and then their sum in full."""
+    """Prints one batch or step in full, or many as rows as they come and then their sum in full."""
 
     def __init__(self, console: Console) -> None:
         """Make an empty report; nothing is printed before :meth:`add` or :meth:`finish`."""
         self._console = console
         self._batches = 0
+        self._steps = 0  # of these
         self._first: tuple[str, Analysis] | None = None
-        self._summary: BatchSummary | None = None
-        self._lag: VersionLag | None = None
+        self._sum = _Sum()
         self._histogram = Histogram.of(np.empty(0))
         self._references = (math.inf, -math.inf)
 
     def add(self, name: str, analysis: Analysis) -> None:
-        """Take one batch; from the second on, each is printed as a row."""
+        """Take one; from the second on, each is printed as a row."""
         self._sum_up(analysis)
         if self._batches == 1:
             self._first = name, analysis
@@ -102,24 +122,26 @@ class Report:
 
     def _sum_up(self, analysis: Analysis) -> None:
         self._batches += 1
-        self._summary = analysis.summary if self._summary is None else self._summary.merge(analysis.summary)
+        self._steps += analysis.bounds is None
+        self._sum.add(analysis.totals)
         self._histogram = self._histogram + analysis.histogram
-        if analysis.version_lag is not None:
-            self._lag = analysis.version_lag if self._lag is None else self._lag.merge(analysis.version_lag)
         if math.isfinite(analysis.quantile_reference):
             low, high = self._references
             self._references = min(low, analysis.quantile_reference), max(high, analysis.quantile_reference)
 
     def finish(self) -> None:
         """Print what's left to say once every batch is in."""
-        if self._summary is None:
+        if not self._batches:
             return
-        diagnostics = {**self._summary.diagnostics(), **lag_diagnostics(self._lag)}
         if self._first is not None:
             name, analysis = self._first
-            title = f"{name}\n{_rule_in_words(analysis.rule)}"
+            title = name if analysis.rule is None else f"{name}\n{_rule_in_words(analysis.rule)}"
+            diagnostics = {**analysis.diagnostics, **lag_diagnostics(analysis.version_lag)}
         else:
-            title = f"\nall {self._batches} batches"
+            title = f"\nall {self._batches} {self._what()}"
+            totals = self._sum.total()
+            known = totals.values() if self._steps else totals.summary.diagnostics()
+            diagnostics = {**known, **lag_diagnostics(totals.lag)}
             # Each batch had a q of its own: the histogram shows how far they lie apart.
             diagnostics.pop("quantile_reference", None)
         self._console.print(Text(title, style="bold"), soft_wrap=True)
@@ -127,6 +149,30 @@ class Report:
             self._console.print(line, soft_wrap=True)
         block = "#" if self._console.options.ascii_only else "█"
         self._console.print(draw(self._histogram, self._references, block), soft_wrap=True)
+
+    def _what(self) -> str:
+        if not self._steps:
+            return "batches"
+        return "steps" if self._steps == self._batches else "batches and steps"
+
+
+class _Sum:
+    """Adds totals up in pairs of like size, so that what grows with their number is not copied for each of them."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, StepTotals]] = []
+
+    def add(self, totals: StepTotals) -> None:
+        """Take the next ones."""
+        size = 1
+        while self._parts and self._parts[-1][0] == size:
+            totals = self._parts.pop()[1].merge(totals)
+            size *= 2
+        self._parts.append((size, totals))
+
+    def total(self) -> StepTotals:
+        """Return all of them together."""
+        return reduce(StepTotals.merge, (totals for _, totals in self._parts), StepTotals.empty())
 
 
 def _rule_in_words(rule: Rule) -> str:
@@ -141,7 +187,7 @@ def _lines(diagnostics: Mapping[str, float]) -> Iterator[Text]:
     """Write one diagnostic a line, with its mark; lines, since a table too wide for its console loses digits."""
     yield Text(f"{'':<40} {'value':>11}         {'usual':<8} suspect", style="dim")
     marks = marks_of(diagnostics)
-    for group, names in GROUPS.items():
+    for group, names in {**GROUPS, **STEP_GROUPS}.items():
         present = [name for name in names if name in diagnostics]
         if present:
             yield Text(group, style="dim")
@@ -151,7 +197,7 @@ def _lines(diagnostics: Mapping[str, float]) -> Iterator[Text]:
 
 def _line(label: str, name: str, value: float, mark: Mark | None) -> Text:
     band = mark.band(value) if mark else "usual"
-    line = Text(f"  {label:<15} {name:<22} ").append(f"{_shown(value):>11}", style=STYLES[band])
+    line = Text(f"  {label:<15} {name:<22} ").append(f"{_shown(value):>{33 - max(22, len(name))}}", style=STYLES[band])
     if mark:
         line.append(f" {'' if band == 'usual' else band:<7}", style=STYLES[band])
         line.append(f" {mark.usual_range:<8} {mark.suspect_range}", style="dim")

@@ -154,7 +154,7 @@ def _row_fields(block: pa.RecordBatch, row: int) -> Fields:
 def _cell(cell: pa.Scalar[Any]) -> object:
     """Return a list of numbers as an array in its stored dtype; a nested list, or one with nulls, as a list."""
     values = getattr(cell, "values", None)
-    if values is None or values.null_count or not _is_number(values.type):
+    if values is None or callable(values) or values.null_count or not _is_number(values.type):  # callable: a struct's
         return cell.as_py()
     return values.to_numpy(zero_copy_only=False)
 

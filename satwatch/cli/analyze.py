@@ -1,4 +1,4 @@
-"""``satwatch analyze``: recorded batches, offline."""
+"""``satwatch analyze``: recorded batches and exported steps, offline."""
 
 from __future__ import annotations
 
@@ -56,11 +56,12 @@ def analyze(
         bool, typer.Option("--ignore-unknown", help="Leave out fields that satwatch does not know.")
     ] = False,
 ) -> None:
-    """Compute SAT's bounds and diagnostics of recorded batches.
+    """Compute SAT's bounds and diagnostics of recorded batches, and the diagnostics of exported steps.
 
     A batch needs [bold]log_ratio[/bold], or [bold]policy_logprob[/bold] and [bold]behavior_logprob[/bold]. A rule
     given as an argument beats what the file says, which beats the defaults. A bad batch is reported with its file,
-    place and field; the others are still analyzed.
+    place and field; the others are still analyzed. Of a step that [bold]satwatch export[/bold] has written the sums are
+    left, and no token: it has diagnostics, and no bounds.
 
     [bold]Example:[/bold] satwatch analyze step_*.npz --quantile 0.95
 

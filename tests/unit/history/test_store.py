@@ -7,6 +7,8 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -42,16 +44,23 @@ def test_the_log_of_a_killed_sidecar_is_read(tmp_path):
     assert killed.read_bytes() == before
 
 
-def test_a_closed_history_can_be_read_where_nothing_can_be_written(tmp_path):
-    written(tmp_path / "h.sqlite")
-    assert not (tmp_path / "h.sqlite-wal").exists()
-    folder = tmp_path / "read-only"
+@pytest.fixture
+def own_path():
+    """A folder apart from pytest's, which another run of pytest closes to other users."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_a_closed_history_can_be_read_where_nothing_can_be_written(own_path):
+    written(own_path / "h.sqlite")
+    assert not (own_path / "h.sqlite-wal").exists()
+    folder = own_path / "read-only"
     folder.mkdir()
-    shutil.copy(tmp_path / "h.sqlite", folder / "h.sqlite")
+    shutil.copy(own_path / "h.sqlite", folder / "h.sqlite")
     script = OPEN + "; print(len(store.steps('r')))"
     (folder / "h.sqlite").chmod(0o444)
     folder.chmod(0o555)
-    tmp_path.chmod(0o755)
+    own_path.chmod(0o755)
     try:
         found = as_another_user(script, folder / "h.sqlite")
     finally:
@@ -59,15 +68,15 @@ def test_a_closed_history_can_be_read_where_nothing_can_be_written(tmp_path):
     assert found.stdout == "8\n", found.stderr
 
 
-def test_a_log_that_cannot_be_read_there_is_refused_with_what_to_do(tmp_path):
-    killed = written(tmp_path / "h.sqlite")
-    folder = tmp_path / "read-only"
+def test_a_log_that_cannot_be_read_there_is_refused_with_what_to_do(own_path):
+    killed = written(own_path / "h.sqlite")
+    folder = own_path / "read-only"
     folder.mkdir()
     for suffix in ("", "-wal"):
         shutil.copy(f"{killed}{suffix}", folder / f"h.sqlite{suffix}")
         (folder / f"h.sqlite{suffix}").chmod(0o444)
     folder.chmod(0o555)
-    tmp_path.chmod(0o755)
+    own_path.chmod(0o755)
     try:
         found = as_another_user(OPEN, folder / "h.sqlite")
     finally:
