@@ -1,0 +1,1 @@
+"""Prometheus' and Alertmanager's files; the rules are generated from the catalogue of :mod:`satwatch.alerts`."""
