@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         if os.environ.get("REAL", "0") not in ("", "0"):
             pytest.fail(missing, pytrace=False)
         pytest.skip(missing)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep the histories of sidecars that tests start out of the user's state folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

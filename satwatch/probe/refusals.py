@@ -16,6 +16,9 @@ from satwatch.errors import required
 SHOWN_CHARACTERS: Final = 80
 _HIDDEN: Final = "a value that may hold a key and isn't shown"
 
+# The settings outside the tables whose value may have a password in it.
+_WITH_CREDENTIALS: Final = ("store",)
+
 # What a list is of: what is required of the whole, and of each entry.
 _LISTS: Final = {
     "listen": ("a list of addresses, one or more", "a list of addresses in quotes"),
@@ -44,7 +47,8 @@ class Refusals:
         full = f"{table}.{name}" if table else name
         if error["type"] == "extra_forbidden":
             return f"{full}: no such setting; {self._meant(table, name, error['input'])}"
-        came = _HIDDEN if (table or not self.tables) and _may_be_secret(name, error["input"]) else toml(error["input"])
+        may_hold_one = bool(table) or not self.tables or name in _WITH_CREDENTIALS
+        came = _HIDDEN if may_hold_one and _may_be_secret(name, error["input"]) else toml(error["input"])
         if len(place) > 1 and error["type"] != "value_error":
             return required(full, came, _LISTS[name][1])
         return required(full, came, _reason(error) or _requirement(model, name))
@@ -87,7 +91,7 @@ def _reason(error: ErrorDetails) -> str | None:
 
 def _may_be_secret(name: str, value: object) -> bool:
     """Tell whether a value may hold a key: a URL with credentials or a query, or a key in the place of its file."""
-    return "key" in name or (isinstance(value, str) and any(mark in value for mark in "@?"))
+    return "key" in name or (isinstance(value, str | list) and any(mark in str(value) for mark in "@?"))
 
 
 def toml(value: object) -> str:

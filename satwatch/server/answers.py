@@ -8,7 +8,8 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from google.protobuf.message import Message
@@ -19,6 +20,7 @@ from satwatch.errors import InvalidBatchError, required
 from satwatch.sat.scores import Gated
 from satwatch.server.compute import Selection, Selector, score
 from satwatch.server.ledger import Ledger
+from satwatch.server.recording import Origin, Recording
 from satwatch.server.runs import RunRegistry
 from satwatch.server.stats import Account
 from satwatch.server.traffic import Traffic
@@ -55,15 +57,30 @@ class Answers:
         ledger: Ledger,
         traffic: Traffic,
         *,
+        recording: Recording | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        wall: Callable[[], float] = time.time,
     ) -> None:
-        """Answer from these parts; the clock counts seconds of work."""
+        """Answer from these parts.
+
+        Args:
+            info: what the sidecar is.
+            registry: the runs.
+            selector: selects q.
+            ledger: accounts for what was answered.
+            traffic: counts.
+            recording: tells the history; None: it is off.
+            clock: seconds of work, upwards.
+            wall: Unix time in seconds.
+        """
         self._info = info
         self._registry = registry
         self._selector = selector
         self._ledger = ledger
+        self._recording = recording or Recording(None)
         self._traffic = traffic
         self._clock = clock
+        self._wall = wall
         self._pool = ThreadPoolExecutor(1, "satwatch-compute")
 
     @property
@@ -83,6 +100,7 @@ class Answers:
             logger.info(
                 "Run %r is open (%s), incarnation %r, %s.", run.name, change, run.incarnation, _described(run.rule)
             )
+        self._ledger.post(partial(self._recording.opened, Origin.of(run, self._wall())))
         server = wire.encode_server_info(self._info)
         return pb.OpenRunResponse(rule=wire.encode_rule(run.rule), server=server).SerializeToString()
 
@@ -91,7 +109,26 @@ class Answers:
         message = wire.parse(pb.PublishVersionRequest, data)
         age = wire.read_age("age_seconds", message.age_seconds)
         previous = self._registry.publish(message.run, message.incarnation, message.version, age)
+        if previous != message.version:
+            run = self._registry.find(message.run, message.incarnation)
+            origin = Origin.of(run, self._wall())
+            self._ledger.post(partial(self._recording.published, origin, message.version, age))
         return pb.PublishVersionResponse(previous_version=previous).SerializeToString()
+
+    async def report_step(self, data: bytes) -> bytes:
+        """Answer ReportStep.
+
+        Raises:
+            InvalidBatchError: a report that can't be meant.
+            UnknownRunError: a run that is not open.
+        """
+        report = wire.decode_step_report(wire.parse(pb.ReportStepRequest, data))
+        run = self._registry.find(report.run, report.incarnation)
+        run.check_rank(report.rank)
+        origin = Origin.of(run, self._wall())
+        await self._ledger.room(0)
+        self._ledger.post(partial(self._recording.report, origin, report))
+        return pb.ReportStepResponse().SerializeToString()
 
     async def get_server_info(self, data: bytes) -> bytes:
         """Answer GetServerInfo."""
@@ -129,14 +166,21 @@ class Answers:
         run = self._registry.find(request.run, request.incarnation)
         run.check_rank(request.rank)
         window = self._registry.place(run, request)
+        origin = Origin.of(run, self._wall())
         here = small and self._selector.device.type == "cpu"
         judged = await self._do(here, self._judge, request, batch, run.applied_rule, window)
         self._traffic.computed(judged.selection, judged.seconds)
         # A client that leaves while it waits has not been answered, and its batch is not counted either.
         await self._ledger.room(batch.tokens)
+        told = run.client_fallbacks
         if self._registry.count(run, request, batch.tokens, judged.reply.quantile_reference):
-            self._ledger.enter(run.stats, judged.account)
+            self._enter(origin, judged.account, run.client_fallbacks - told)
         return judged.reply
+
+    def _enter(self, origin: Origin, account: Account, fallbacks: int) -> None:
+        if fallbacks:  # rare; what was computed of the batch is computed again
+            account = replace(account, client_fallbacks=fallbacks)
+        self._ledger.enter(origin.stats, account, partial(self._recording.batch, origin, account))
 
     async def _do(self, here: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Work here, on the event loop, or in the thread for what would hold it up."""

@@ -5,67 +5,62 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, get_args
 
-from satwatch.server.families import Family, Samples, counter, gauge
+from satwatch.server.engine_families import COUNTERS, DROPPED, ENGINE_FAMILIES, FINDINGS, MEASURES, STATE, UP
+from satwatch.server.families import Samples
+from satwatch.server.labels import OTHER, divide
 from satwatch.types import EngineState, EngineStatus
 
-# Each is the field of EngineStatus whose name it has.
-_MEASURES: Final = (
-    gauge("engine_version_served", "Version that generated the latest response, or else the label's.", "engine"),
-    gauge("engine_version_labelled", "Version that the engine names.", "engine"),
-    gauge("engine_version_published", "Version that the trainer published last.", "engine"),
-    gauge("engine_version_canary", "Version whose trainer scores the canary equals.", "engine"),
-    gauge("engine_version_lag", "Versions published since the version served.", "engine"),
-    gauge("engine_weight_age_seconds", "Time since the weights served were published.", "engine"),
-    gauge("engine_sync_seconds", "Time from a version's publishing to its first sight.", "engine"),
-    gauge("engine_requests_running", "Requests that are being generated.", "engine"),
-    gauge("engine_requests_waiting", "Requests that wait.", "engine"),
-    gauge("engine_queue_seconds", "Mean time in the queue of the requests that left it last.", "engine"),
-    gauge("engine_drain_seconds", "Time to finish what runs and waits, at the present throughput.", "engine"),
-    gauge("engine_generation_tokens_per_second", "Tokens generated a second, at present.", "engine"),
-    gauge(
-        "engine_version_lag_generation_expected",
-        "Versions to expect between a token and the end of its response, mean over tokens.",
-        "engine",
-    ),
-    gauge("engine_canary_log_ratio_abs_mean", "Mean absolute log-ratio of the canary, in nats.", "engine"),
-    gauge("engine_canary_log_ratio_abs_max", "Largest absolute log-ratio of the canary, in nats.", "engine"),
-    gauge("engine_canary_version", "Version that engine and trainer scored the canary at.", "engine"),
+__all__ = ["ENGINE_FAMILIES", "add_engines"]
+
+# Of several engines the least is the worst; of all other measures the greatest is.
+_LEAST_IS_WORST: Final = frozenset(
+    {
+        "version_served",
+        "version_labelled",
+        "version_canary",
+        "canary_version",
+        "generation_tokens_per_second",
+    }
 )
-_COUNTERS: Final = (
-    counter("engine_looks", "Times that the engine was looked at.", "engine"),
-    counter("engine_failed_looks", "Looks that found no usable answer.", "engine"),
-    counter("engine_canary_requests", "Canary sequences that the engine was asked to score.", "engine"),
-    counter("engine_version_changes", "Changes seen of the version served.", "engine"),
-)
-UP: Final = gauge("engine_up", "Whether the engine answers the probe.", "engine")
-STATE: Final = gauge("engine_state", "Whether the engine is in a state.", "engine", "kind")
-FINDINGS: Final = gauge("engine_findings", "What is amiss with an engine, 1 while it lasts.", "engine", "kind")
-DROPPED: Final = counter("engine_statuses_dropped", "Statuses left out because there were too many engines.")
-
-ENGINE_FAMILIES: Final[tuple[Family, ...]] = (UP, STATE, *_MEASURES, FINDINGS, *_COUNTERS, DROPPED)
 
 
-def add_engines(samples: Samples, statuses: Sequence[EngineStatus], dropped: int) -> None:
+def add_engines(samples: Samples, statuses: Sequence[EngineStatus], *, dropped: int, most: int) -> int:
     """Add the samples of all engines.
 
     Args:
-        samples: by metric; added to.
+        samples: added to.
         statuses: what is known of each engine.
         dropped: statuses left out, ever.
+        most: the most labels; the first by name keep theirs.
+
+    Returns:
+        How many engines share the label ``_other``, which shows the worst of each measure, and counters added up.
     """
-    samples[DROPPED.name].append(((), dropped))
-    for status in statuses:
-        _add_engine(samples, status)
+    samples.add(DROPPED.name, dropped)
+    own, rest = divide(sorted(statuses, key=lambda status: status.engine), lambda status: status.engine, most)
+    for status in own:
+        _add(samples, status.engine, [status])
+    if rest:
+        _add(samples, OTHER, rest)
+    return len(rest)
 
 
-def _add_engine(samples: Samples, status: EngineStatus) -> None:
-    engine = status.engine
-    samples[UP.name].append(((engine,), status.state != "unknown"))
+def _add(samples: Samples, label: str, statuses: Sequence[EngineStatus]) -> None:
+    """Add the samples of one engine, or of several as one."""
+    samples.add(UP.name, all(status.state != "unknown" for status in statuses), label)
     for state in get_args(EngineState):
-        samples[STATE.name].append(((engine, state), status.state == state))
-    for family in (*_MEASURES, *_COUNTERS):
-        value = getattr(status, family.name.removeprefix("satwatch_engine_").removesuffix("_total"))
-        if value is not None:
-            samples[family.name].append(((engine,), value))
-    for kind in dict.fromkeys(finding.kind for finding in status.findings):
-        samples[FINDINGS.name].append(((engine, kind), 1))
+        samples.add(STATE.name, any(status.state == state for status in statuses), label, state)
+    for family in MEASURES:
+        field = family.name.removeprefix("satwatch_engine_")
+        worst = min if field in _LEAST_IS_WORST else max
+        samples.add(family.name, worst(_known(field, statuses), default=None), label)
+    for family in COUNTERS:
+        field = family.name.removeprefix("satwatch_engine_").removesuffix("_total")
+        samples.add(family.name, sum(_known(field, statuses)), label)
+    for kind in sorted({finding.kind for status in statuses for finding in status.findings}):
+        samples.add(FINDINGS.name, 1, label, kind)
+
+
+def _known(field: str, statuses: Sequence[EngineStatus]) -> list[float]:
+    values = (getattr(status, field) for status in statuses)
+    return [value for value in values if value is not None]

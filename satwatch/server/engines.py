@@ -157,6 +157,10 @@ class EngineBoard:
         Args:
             run: only engines of this run, and those whose run isn't known; empty: all.
         """
+        return tuple(status for _, status in self.serving(run))
+
+    def serving(self, run: str = "") -> tuple[tuple[str, EngineStatus], ...]:
+        """Return the same, each with the run that its engine generates for; empty: not known."""
         with self._lock:
             now, reports = self._clock(), list(self._reports.values())
         shown = [report for report in reports if not report.is_forgotten(now) and (not run or report.run in ("", run))]
@@ -166,8 +170,8 @@ class EngineBoard:
                 holder = holders.get(engine)
                 if holder is None or report.claim(engine, now) < holder.claim(engine, now):
                     holders[engine] = report
-        said = [status for report in shown for status in report.read(now) if holders[status.engine] is report]
-        return tuple(sorted(said, key=lambda status: status.engine))
+        said = [(r.run, status) for r in shown for status in r.read(now) if holders[status.engine] is r]
+        return tuple(sorted(said, key=lambda pair: pair[1].engine))
 
     def expires_in(self) -> float | None:
         """Return after how many seconds silence will next change something, or None: never, as things stand."""

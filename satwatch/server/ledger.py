@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
+from satwatch.server.niceness import step_back
 from satwatch.server.runs import Run
 from satwatch.server.stats import Account, RunStats, Snapshot
 
@@ -24,23 +24,19 @@ logger = logging.getLogger(__name__)
 
 # An account costs this many tokens' memory at least.
 _LEAST_COST: Final = 4096
-# The thread's niceness: a request goes first, and a trainer that takes every core still leaves a share.
-_NICENESS: Final = 5
 
-
-def _step_back() -> None:
-    if sys.platform == "linux":  # elsewhere niceness is the whole process's
-        os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
+_UNACCOUNTED: Final = "A batch was answered and could not be accounted for."
+_UNRECORDED: Final = "A message was answered and could not be recorded."
 
 
 class Ledger:
     """Accounts for answered batches.
 
-    :meth:`room` and :meth:`enter` are for one event loop, :meth:`read` for any other thread.
+    :meth:`room`, :meth:`enter` and :meth:`post` are for one event loop, :meth:`read` for any other thread.
 
     Attributes:
         seconds: time spent on accounts.
-        failures: accounts that a defect kept from being made.
+        failures: accounts and records that a defect kept from being made.
     """
 
     def __init__(self, max_pending_tokens: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
@@ -52,7 +48,7 @@ class Ledger:
         """
         self._max_pending = max_pending_tokens
         self._clock = clock
-        self._thread = ThreadPoolExecutor(1, "satwatch-ledger", initializer=_step_back)
+        self._thread = ThreadPoolExecutor(1, "satwatch-ledger", initializer=step_back)
         self._lock = threading.Lock()
         self._pending = 0
         self._waiters: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
@@ -80,30 +76,62 @@ class Ledger:
             self._waiters.append((loop, turn))
             return turn
 
-    def enter(self, stats: RunStats, account: Account) -> None:
-        """Take an account, to be made soon: once the answer, which the caller makes next, is on its way."""
-        cost = _cost(account.batch.tokens)
+    def enter(self, stats: RunStats, account: Account, then: Callable[[], None] | None = None) -> None:
+        """Take an account, to be made soon: once the answer, which the caller makes next, is on its way.
+
+        Args:
+            stats: where it goes.
+            account: the batch.
+            then: what else is to be done about it, afterwards and in the same thread.
+        """
+        self._schedule(_cost(account.batch.tokens), partial(self._account, stats, account, then), _UNACCOUNTED)
+
+    def post(self, work: Callable[[], None]) -> None:
+        """Take any other work of that thread; it is done after the accounts of what was answered before."""
+        self._schedule(_cost(0), work, _UNRECORDED)
+
+    async def settle(self, work: Callable[[], None]) -> None:
+        """Have work done as :meth:`post` does, and wait until it is, whatever came of it."""
+        done = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def then_tell() -> None:
+            try:
+                work()
+            finally:
+                loop.call_soon_threadsafe(done.set)
+
+        self.post(then_tell)
+        await done.wait()
+
+    def _schedule(self, cost: int, work: Callable[[], None], failure: str) -> None:
         with self._lock:
             self._pending += cost
         self._loop = asyncio.get_running_loop()
-        self._loop.call_soon(self._start, cost, stats, account)
+        self._loop.call_soon(self._start, cost, work, failure)
 
-    def _start(self, cost: int, stats: RunStats, account: Account) -> None:
-        self._thread.submit(self._work, stats, account).add_done_callback(lambda done: self._settle(cost, done))
+    def _start(self, cost: int, work: Callable[[], None], failure: str) -> None:
+        self._thread.submit(self._timed, work).add_done_callback(lambda done: self._settle(cost, done, failure))
 
-    def _work(self, stats: RunStats, account: Account) -> None:
-        started = self._clock()
+    @staticmethod
+    def _account(stats: RunStats, account: Account, then: Callable[[], None] | None) -> None:
         stats.add(account)
+        if then is not None:
+            then()
+
+    def _timed(self, work: Callable[[], None]) -> None:
+        started = self._clock()
+        work()
         self.seconds += self._clock() - started
 
-    def _settle(self, cost: int, done: Future[None]) -> None:
+    def _settle(self, cost: int, done: Future[None], failure: str) -> None:
         with self._lock:
             self._pending -= cost
             waiters, self._waiters = self._waiters, deque()
         for loop, turn in waiters:
             loop.call_soon_threadsafe(_wake, turn)
         if (error := done.exception()) is not None:
-            logger.error("A batch was answered and could not be accounted for.", exc_info=error)
+            logger.error(failure, exc_info=error)
             self.failures += 1
 
     def read(self, runs: Sequence[Run], timeout: float) -> dict[str, Snapshot]:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
-from prometheus_client import CollectorRegistry, make_wsgi_app
+from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 from prometheus_client.registry import Collector
 
@@ -88,7 +88,7 @@ def _site(metrics: WSGIApplication) -> WSGIApplication:
 
 @contextmanager
 def serving_metrics(host: str, port: int, collector: Collector) -> Iterator[str]:
-    """Serve a collector's metrics until the block ends.
+    """Serve a collector's metrics, and the process's own, until the block ends.
 
     Args:
         host: where to listen; an IPv6 address comes without brackets.
@@ -103,6 +103,7 @@ def serving_metrics(host: str, port: int, collector: Collector) -> Iterator[str]
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(collector)
+    ProcessCollector(registry=registry)
     try:
         kind = _Server6 if ":" in host else _Server
         server = make_server(host, port, _site(make_wsgi_app(registry)), kind, _QuietHandler)

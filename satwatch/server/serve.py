@@ -25,6 +25,8 @@ from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector, choose_device
 from satwatch.server.engine_answers import EngineAnswers
 from satwatch.server.engines import OWN_PROBE, EngineBoard
+from satwatch.server.history import keeping_history, keeping_time
+from satwatch.server.history_answers import Queries
 from satwatch.server.ledger import Ledger
 from satwatch.server.listen import SocketFile, ensure_free, split_address
 from satwatch.server.metrics import SidecarCollector
@@ -49,10 +51,12 @@ class RunningServer:
     Attributes:
         addresses: its gRPC addresses, ports as bound.
         info: what it tells of itself.
+        history: where its history is, without a password; empty when it is off.
     """
 
     addresses: tuple[str, ...]
     info: ServerInfo
+    history: str = ""
 
     @property
     def address(self) -> str:
@@ -68,7 +72,8 @@ class RunningServer:
     def announcement(self) -> str:
         """The line that names every address, for people and for programs that started the sidecar."""
         listens = " ".join(f"grpc={address}" for address in self.addresses)
-        return f"satwatch {self.info.version} {listens} metrics={self.metrics_url or 'off'} device={self.info.device}"
+        metrics, history = self.metrics_url or "off", self.history or "off"
+        return f"satwatch {self.info.version} {listens} metrics={metrics} device={self.info.device} history={history}"
 
 
 @asynccontextmanager
@@ -76,17 +81,31 @@ async def sidecar(settings: Settings) -> AsyncIterator[RunningServer]:
     """Serve on the running event loop until the block ends; then drain.
 
     Raises:
-        ConfigError: an address that is taken, a device that is not there, or a key file of [probe] that can't be read.
+        ConfigError: an address that is taken, a device that is not there, a store that can't be opened, or a key file
+            of [probe] that can't be read.
     """
     device = choose_device(settings.device)
+    for address in settings.listen:  # before a history that a sidecar there may have open
+        ensure_free(address)
     started_at = time.time()
     traffic = Traffic(device.type)
     registry = RunRegistry(settings.max_runs, time.monotonic)
     board = EngineBoard(settings.max_engines, time.monotonic)
     async with AsyncExitStack() as stack:
+        history = stack.enter_context(keeping_history(settings))
         ledger = Ledger(settings.max_pending_tokens)
         stack.callback(ledger.close)
-        collector = SidecarCollector(registry, ledger, board, traffic, device=str(device), started_at=started_at)
+        collector = SidecarCollector(
+            registry,
+            ledger,
+            board,
+            traffic,
+            device=str(device),
+            started_at=started_at,
+            recorder_stats=history.stats,
+            max_run_labels=settings.max_run_labels,
+            max_engine_labels=settings.max_engine_labels,
+        )
         info = ServerInfo(
             version=__version__,
             device=str(device),
@@ -95,12 +114,16 @@ async def sidecar(settings: Settings) -> AsyncIterator[RunningServer]:
             metrics_url=_serve_metrics(settings, collector, stack),
             started_at=started_at,
         )
-        answers = Answers(info, registry, Selector(device, settings.device_memory_bytes), ledger, traffic)
+        selector = Selector(device, settings.device_memory_bytes)
+        answers = Answers(info, registry, selector, ledger, traffic, recording=history.recording)
         stack.callback(answers.close)
+        queries = Queries(history.answers)
+        stack.callback(queries.close)
         engines = EngineAnswers(registry, board)
-        addresses = await _serve_grpc(settings, Servicer(answers, engines, traffic), stack)
+        addresses = await _serve_grpc(settings, Servicer(answers, engines, traffic, queries=queries), stack)
+        await stack.enter_async_context(keeping_time(history, ledger, registry, board))
         _start_probe(settings, engines, stack)
-        yield RunningServer(addresses, info)
+        yield RunningServer(addresses, info, history.url)
 
 
 def _serve_metrics(settings: Settings, collector: SidecarCollector, stack: AsyncExitStack) -> str:
@@ -111,8 +134,6 @@ def _serve_metrics(settings: Settings, collector: SidecarCollector, stack: Async
 
 async def _serve_grpc(settings: Settings, servicer: Servicer, stack: AsyncExitStack) -> tuple[str, ...]:
     """Serve gRPC until the stack closes, and return where."""
-    for address in settings.listen:
-        ensure_free(address)
     server = grpc.aio.server(maximum_concurrent_rpcs=settings.max_requests, options=_options(settings))
     server.add_generic_rpc_handlers((servicer.handlers(),))
     status = health.aio.HealthServicer()

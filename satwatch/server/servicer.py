@@ -15,6 +15,7 @@ from satwatch import wire
 from satwatch.errors import InvalidBatchError, OverloadedError, SatwatchError, UnavailableError, required
 from satwatch.server.answers import Answers
 from satwatch.server.engine_answers import EngineAnswers
+from satwatch.server.history_answers import Queries
 from satwatch.server.traffic import Traffic
 from satwatch.v1 import satwatch_pb2 as pb
 
@@ -48,11 +49,13 @@ class Servicer:
         engines: EngineAnswers,
         traffic: Traffic,
         *,
+        queries: Queries | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        """Serve these answers, and count; the clock counts seconds."""
+        """Serve these answers, and count; the clock counts seconds. Without queries the history is off."""
         self._answers = answers
         self._engines = engines
+        self._queries = queries or Queries(None)
         self._traffic = traffic
         self._clock = clock
         self._active = 0
@@ -73,6 +76,8 @@ class Servicer:
             "GetServerInfo": self._answers.get_server_info,
             "ReportCanary": self._engines.report_canary,
             "ReportEngines": self._engines.report_engines,
+            "ReportStep": self._answers.report_step,
+            **self._queries.by_kind(),
         }
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {
             name: grpc.unary_unary_rpc_method_handler(self._unary(name, answer)) for name, answer in unary.items()
@@ -212,18 +217,19 @@ class Servicer:
         try:
             return await self.attempt("StreamBounds", answer, data)
         except SatwatchError as error:
-            refusal = wire.encode_error(error, _code(error).value[0])
+            refusal = wire.encode_error(error, status_of(error).value[0])
             if request_id is None:
                 request_id = _request_id(data)
             return pb.StreamBoundsResponse(request_id=request_id, error=refusal).SerializeToString()
 
 
-def _code(error: SatwatchError) -> grpc.StatusCode:
+def status_of(error: SatwatchError) -> grpc.StatusCode:
+    """Return the gRPC status of an error."""
     return grpc.StatusCode[error.status]
 
 
 async def _abort(context: Context, error: SatwatchError) -> NoReturn:
-    await context.abort(_code(error), wire.error_text(error), ((ERROR_KEY, type(error).__name__),))
+    await context.abort(status_of(error), wire.error_text(error), ((ERROR_KEY, type(error).__name__),))
 
 
 def _request_id(data: bytes) -> int:

@@ -12,13 +12,25 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+)
 
 from satwatch.errors import ConfigError
+from satwatch.history import hide_password
 from satwatch.probe.loading import TABLE, read_toml
 from satwatch.probe.refusals import Refusals
 from satwatch.probe.settings import ProbeSettings
+from satwatch.server.history_settings import HISTORY_TABLE, HistorySettings
 from satwatch.server.listen import address_requirement, is_loopback, split_address
+from satwatch.server.storing import AUTO, store_requirement
 
 MIB: Final = 2**20
 PROBE_EXTRA: Final = "the extra probe: pip install 'satwatch[probe]', or from a checkout: pip install '.[probe]'"
@@ -79,6 +91,15 @@ class Settings(BaseModel):
     max_pending_tokens: int = Field(16 * MIB, ge=1, le=2**40)
     """The most tokens answered whose diagnostics are still to be computed; beyond it replies wait."""
 
+    max_run_labels: int = Field(100, ge=1, le=100_000)
+    """The most runs that metrics name; those beyond it share one label, and are counted."""
+
+    max_engine_labels: int = Field(256, ge=1, le=100_000)
+    """The most engines that metrics name; those beyond it share one label, and are counted."""
+
+    store: str = AUTO
+    """Where the history is kept: a path, a URL, none, or auto: a file of its own in the user's state folder."""
+
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """How long a shutdown waits for requests in flight."""
 
@@ -87,6 +108,9 @@ class Settings(BaseModel):
 
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """The least level that is logged."""
+
+    history: HistorySettings = Field(default_factory=lambda: HistorySettings.model_validate({}))
+    """How much of the history is kept, a table."""
 
     probe: ProbeSettings | None = None
     """The engines to look at and how, a table; without it none is looked at."""
@@ -119,6 +143,16 @@ class Settings(BaseModel):
         _demand(None if re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,3})?", device) else "auto, cpu, cuda or cuda:N")
         return device
 
+    @field_validator("store")
+    @classmethod
+    def _check_store(cls, store: str) -> str:
+        _demand(store_requirement(store))
+        return store
+
+    @field_serializer("store", when_used="json")
+    def _hide_password(self, store: str) -> str:
+        return hide_password(store)
+
     @field_validator("probe")
     @classmethod
     def _check_probe(cls, probe: ProbeSettings | None) -> ProbeSettings | None:
@@ -127,7 +161,7 @@ class Settings(BaseModel):
 
 
 # The settings that stand in a table of their own.
-TABLES: Final = {TABLE: ProbeSettings}
+TABLES: Final[Mapping[str, type[BaseModel]]] = {HISTORY_TABLE: HistorySettings, TABLE: ProbeSettings}
 _REFUSALS: Final = Refusals(Settings, TABLES)
 
 
@@ -149,7 +183,7 @@ def load_settings(
     """Read a sidecar's settings: arguments beat the file, the file beats the defaults.
 
     Args:
-        path: a TOML file whose keys are setting names, those of the probe in the table [probe]; None: no file.
+        path: a TOML file whose keys are setting names, those of a table in it; None: no file.
         overrides: settings given as arguments; None values count as not given.
         name: what messages call the file; empty: its path.
 

@@ -7,6 +7,7 @@ from typing import Final
 
 from satwatch.errors import BY_NAME
 from satwatch.server.compute import Selection
+from satwatch.server.history_answers import QUERY_KINDS
 
 INTERNAL_ERROR: Final = "InternalError"
 ERROR_KINDS: Final = (*BY_NAME, INTERNAL_ERROR)
@@ -19,6 +20,8 @@ REQUEST_KINDS: Final = (
     "ReportCanary",
     "ReportEngines",
     "WatchEngines",
+    "ReportStep",
+    *QUERY_KINDS,
 )
 
 # Seconds: a small batch takes hundreds of microseconds, the largest one seconds.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from satwatch import types, wire
 from satwatch.errors import SatwatchError
+from satwatch.history import RecorderStats
 from satwatch.sat import pack
 from satwatch.server.answers import Answers
 from satwatch.server.compute import Selector
@@ -20,6 +22,7 @@ from satwatch.server.engine_answers import EngineAnswers
 from satwatch.server.engines import EngineBoard
 from satwatch.server.ledger import Ledger
 from satwatch.server.metrics import FAMILIES, SidecarCollector
+from satwatch.server.metrics_page import page
 from satwatch.server.runs import RunRegistry
 from satwatch.server.servicer import Servicer
 from satwatch.server.traffic import Traffic
@@ -47,7 +50,14 @@ def script():
             [0.5, -0.25, 0.125, -0.125, 1.0, -2.0, float("nan"), float("inf")],
             sequence_lengths=lengths,
             sequence_advantage=pack(torch.tensor([1.0, -1.0])),
-            behavior_versions=(types.VersionRun(3, 2), types.VersionRun(4, 3), types.VersionRun(1, 9)),
+            behavior_logprob=pack(torch.tensor([-1.0, -2.0, -0.5, -0.25, -3.0, -1.0, -1.0, -4.0])),
+            reference_logprob=pack(torch.tensor([-0.75, -2.0, -0.375, -0.375, -2.0, -2.0, -1.0, -4.0])),
+            behavior_versions=(
+                types.VersionRun(2, 2),
+                types.VersionRun(2, 4),
+                types.VersionRun(3, 3),
+                types.VersionRun(1, 9),
+            ),
         ),
         incarnation="life-1",
         step=7,
@@ -56,6 +66,8 @@ def script():
         routing=types.Routing((types.LayerRouting(0, 8, 1, 1, 2), types.LayerRouting(1, 8, 3, 4, 2)), 8, 3, 2),
         client_fallbacks=3,
     )
+    early = types.BoundsRequest("alpha", batch([0.5]), incarnation="life-1", step=6, microbatch=0, rule_only=True)
+    yield "ComputeBounds", wire.encode_request(early)
     yield "ComputeBounds", wire.encode_request(first)
     yield "ComputeBounds", wire.encode_request(first)
     second = types.BoundsRequest(
@@ -70,6 +82,9 @@ def script():
         "ReportCanary",
         pb.ReportCanaryRequest(run="alpha", incarnation="life-1", scores=wire.encode_canary_scores(scores)),
     )
+    for rank, measures in ((0, MEASURES), (1, {})):
+        report = types.StepReport("alpha", 7, "life-1", rank, measures, ended=True)
+        yield "ReportStep", wire.encode_step_report(report)
     yield "ReportEngines", wire.encode_report(types.EnginesReport("node-1", (LAGGING, GONE, *SURPLUS), 5.0))
 
 
@@ -109,12 +124,23 @@ LAGGING = types.EngineStatus(
     version_changes=3,
 )
 GONE = types.EngineStatus("10.0.0.2:30000", "unknown", "connection refused", looks=20, failed_looks=20)
+MEASURES = {"reward": types.Total(3.0, 4), "loss": types.Total(-0.5, 2, 1), "response_length": types.Total(9.0, 2)}
+RECORDED = RecorderStats(
+    up=False,
+    pending=3,
+    stored={"life": 2, "step": 5, "batch": 9, "event": 1, "engine": 4, "version": 6},
+    dropped={"life": 0, "step": 0, "batch": 7, "event": 0, "engine": 0, "version": 0},
+    write_seconds=0.5,
+    failures=2,
+    last_error="disk full",
+)
 SURPLUS = (types.EngineStatus("10.0.0.3:30000", "serving", version_served=5, version_lag=0),)
 
 
 @pytest.fixture(scope="module")
 def exposition():
-    """The text of a scrape after the scripted run; every clock stands still."""
+    """The text of a scrape after the scripted run; every clock stands still, but for the time of day."""
+    seconds = itertools.count(1.6e9, 8.0)
 
     def clock():
         return 0.0
@@ -123,7 +149,9 @@ def exposition():
     board = EngineBoard(2, clock)
     engines = EngineAnswers(registry, board, clock=clock)
     info = types.ServerInfo("0", "cpu", 1 << 20, 1 << 20, "", 0.0)
-    answers = Answers(info, registry, Selector(torch.device("cpu"), 0), ledger, traffic, clock=clock)
+    answers = Answers(
+        info, registry, Selector(torch.device("cpu"), 0), ledger, traffic, clock=clock, wall=lambda: next(seconds)
+    )
     methods = {
         "OpenRun": answers.open_run,
         "ComputeBounds": answers.compute_bounds,
@@ -131,6 +159,7 @@ def exposition():
         "GetServerInfo": answers.get_server_info,
         "ReportCanary": engines.report_canary,
         "ReportEngines": engines.report_engines,
+        "ReportStep": answers.report_step,
     }
 
     async def play():
@@ -143,7 +172,10 @@ def exposition():
 
     asyncio.run(play())
     prometheus = CollectorRegistry(auto_describe=False)
-    prometheus.register(SidecarCollector(registry, ledger, board, traffic, device="cpu", started_at=1.6e9))
+    collector = SidecarCollector(
+        registry, ledger, board, traffic, device="cpu", started_at=1.6e9, recorder_stats=lambda: RECORDED
+    )
+    prometheus.register(collector)
     text = generate_latest(prometheus).decode()
     answers.close()
     ledger.close()
@@ -195,14 +227,12 @@ def test_labels_are_the_known_ones_and_names_have_their_suffixes():
         assert family.help.endswith(".")
 
 
-def test_the_documentation_is_the_table_of_the_code():
-    rows = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in DOCS.read_text().splitlines()
-        if line.startswith("| `satwatch_")
-    ]
-    found = [
-        (name.strip("`"), kind, tuple(re.findall(r"`(\w+)`", labels)), help) for name, kind, _, labels, help, _ in rows
-    ]
-    assert found == [(family.name, family.kind, family.labels, family.help) for family in FAMILIES]
-    assert all(unit and bad for _, _, unit, _, _, bad in rows)
+def test_each_family_says_what_a_reader_needs():
+    for family in FAMILIES:
+        assert family.unit or family.name == "satwatch_info"
+        assert family.formula or family.bad or family.kind == "counter" or family.name == "satwatch_info", family.name
+        assert "\n" not in family.help + family.formula + family.bad
+
+
+def test_the_documentation_is_made_of_the_code():
+    assert DOCS.read_text() == page(), "run `make generated`"

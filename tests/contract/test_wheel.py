@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
@@ -46,3 +47,22 @@ def test_the_base_install_needs_four_packages_only(wheel: ZipFile) -> None:
 def test_the_command_and_the_licence_come_with_it(wheel: ZipFile) -> None:
     assert "satwatch = satwatch.cli:main" in read(wheel, "entry_points.txt")
     assert "Apache License" in read(wheel, "licenses/LICENSE")
+
+
+def test_the_dashboard_comes_with_the_package_in_both_archives(wheel: ZipFile, tmp_path: Path) -> None:
+    files = {
+        path.relative_to(ROOT)
+        for path in (ROOT / "dashboard").rglob("*")
+        if "__pycache__" not in path.parts and path.is_file()
+    }
+    wanted = {f"satwatch/_dashboard/{path.relative_to('dashboard')}" for path in files}
+    assert "satwatch/_dashboard/__init__.py" in wanted
+    assert wanted <= set(wheel.namelist())
+
+    command = [sys.executable, "-m", "hatchling", "build", "--target", "sdist", "--directory", tmp_path]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+    (file,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(file) as archive:
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    assert wanted <= set(names)
+    assert len(names) == len(set(names))

@@ -32,7 +32,8 @@ def test_the_announcement_names_every_address(serve, tmp_path):
     assert unix == path
     assert not tcp.endswith(":0")
     assert sidecar.server.announcement == (
-        f"satwatch {__version__} grpc={tcp} grpc={path} metrics={sidecar.metrics_url} device=cpu"
+        f"satwatch {__version__} grpc={tcp} grpc={path} metrics={sidecar.metrics_url} device=cpu "
+        f"history={sidecar.server.history}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import socket
+import sys
 import threading
 
 import grpc
@@ -245,6 +246,25 @@ def test_a_trainer_that_starts_again_shows_its_own_step(sidecar):
     sidecar.wire.open()
     sidecar.wire.bounds(sidecar.wire.request([0.1], step=7, microbatch=0))
     assert sidecar.metrics()['satwatch_log_ratio_abs_max{run="r"}'] == 0.1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="read from /proc")
+def test_the_process_tells_of_itself(sidecar):
+    samples = sidecar.metrics()
+    assert samples["process_resident_memory_bytes"] > 1 << 20
+    assert samples["process_open_fds"] > 0
+
+
+def test_runs_beyond_the_bound_share_a_label_and_are_counted(serve):
+    sidecar = serve(max_run_labels=1)
+    for run in ("a", "b", "c"):
+        sidecar.wire.open(run)
+        sidecar.wire.bounds(sidecar.wire.request([1.0, 3.0], run=run))
+    samples = sidecar.metrics()
+    assert samples['satwatch_overflow_names{kind="run"}'] == 2
+    assert samples['satwatch_batches_total{run="_other"}'] == 2
+    assert samples['satwatch_log_ratio_abs_nats_bucket{le="1.0",run="_other"}'] == 2
+    assert not [name for name in samples if 'run="b"' in name or 'run="c"' in name]
 
 
 def test_a_scraper_that_says_nothing_is_left(sidecar, monkeypatch, capfd):

@@ -68,7 +68,7 @@ def test_a_read_includes_every_batch_entered_before_it(ledger, run):
 
     asyncio.run(play())
     assert ledger.read([run], 60)["r"].diagnostics["tokens"] == 2
-    assert run.stats.step.number == 19
+    assert run.stats.step == 19
 
 
 def test_a_full_backlog_makes_the_next_ones_wait_in_order_and_loses_nothing(ledger, gated):
@@ -143,3 +143,43 @@ def test_seconds_of_work_are_counted(run):
     asyncio.run(enter(ledger, run.stats, make_account()))
     ledger.close()
     assert ledger.seconds == 1
+
+
+def test_other_work_is_done_after_the_accounts_before_it(ledger, gated):
+    seen = []
+
+    async def play():
+        await enter(ledger, gated, make_account(step=0))
+        ledger.post(lambda: seen.append(len(gated.taken)))
+        gated.gate.set()
+        await ledger.settle(lambda: seen.append("settled"))
+
+    asyncio.run(play())
+    assert seen == [1, "settled"]
+
+
+def test_what_else_is_to_be_done_about_a_batch_comes_after_its_account(ledger, run):
+    seen = []
+
+    async def play():
+        await ledger.room(2)
+        ledger.enter(run.stats, make_account(step=3), lambda: seen.append(run.stats.step))
+        await ledger.settle(lambda: None)
+
+    asyncio.run(play())
+    assert seen == [3]
+
+
+def test_work_that_fails_is_counted_and_what_follows_is_done(ledger, caplog):
+    def fail():
+        raise ZeroDivisionError
+
+    async def play():
+        ledger.post(fail)
+        await ledger.settle(fail)
+        await ledger.settle(lambda: None)
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(play())
+    assert ledger.failures == 2
+    assert caplog.messages == ["A message was answered and could not be recorded."] * 2

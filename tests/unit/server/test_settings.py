@@ -11,6 +11,7 @@ from satwatch.errors import ConfigError
 from satwatch.probe.settings import ProbeSettings
 from satwatch.server import Settings, load_settings
 from satwatch.server import settings as settings_module
+from satwatch.server.history_settings import HistorySettings
 
 BAD = sorted((Path(__file__).parents[2] / "config_bad").glob("*.toml"))
 
@@ -30,11 +31,15 @@ def test_every_setting_has_a_bad_file():
         name for name in ProbeSettings.model_fields if any(path.stem.startswith(f"probe_{name}_") for path in BAD)
     }
     assert faulty == set(ProbeSettings.model_fields)
+    faulty = {
+        name for name in HistorySettings.model_fields if any(path.stem.startswith(f"history_{name}_") for path in BAD)
+    }
+    assert faulty == set(HistorySettings.model_fields)
 
 
 def test_no_refusal_shows_a_key():
     planted = [path for path in BAD if "sk-planted" in path.read_text()]
-    assert len(planted) == 3
+    assert len(planted) == 4
     for path in planted:
         with pytest.raises(ConfigError) as refused:
             load_settings(path)
