@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -201,7 +202,8 @@ def test_bench_runs_and_says_what_it_measured():
     assert done.returncode == 0, done.stderr
     assert [line for line in done.stderr.splitlines() if not line.startswith("measuring: ")] == []
     results = json.loads(done.stdout)
-    assert results.keys() == {"machine", "selection", "in_process", "round_trip", "fail_open", "hook", "probe", "trl"}
+    parts = {"machine", "selection", "in_process", "round_trip", "fail_open", "hook", "probe", "dashboard", "trl"}
+    assert results.keys() == parts
     assert {row["method"]: row["exact"] for row in results["selection"]} == {
         "satwatch": True,
         "np.partition": True,
@@ -218,6 +220,13 @@ def test_bench_runs_and_says_what_it_measured():
     assert results["machine"]["torch_threads"] == 1
     assert results["fail_open"]["call"]["repeats"] > 0
     assert results["hook"]["equal"]
+    assert [results["dashboard"][page]["steps"] for page in ("short", "long", "whole")] == [20, 60, 60]
+    browser = results["dashboard"]["browser"]
+    if shutil.which("chromium") is None:
+        assert "no Chromium" in browser
+    else:
+        assert [browser[page]["shown"] for page in ("short", "long", "whole")] == [20, 20, 60]
+        assert browser["refresh"]["median"] > 0
     if isinstance(results["trl"], str):
         assert "make trainers" in results["trl"]
     else:
