@@ -78,7 +78,14 @@ def _check_path(path: Path, *, read_only: bool) -> None:
 
 def _connect(uri: str) -> sqlite3.Connection:
     # No transactions but ours; pooled connections wander between threads.
-    return sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False)
+    made = sqlite3.connect(uri, uri=True, isolation_level=None, timeout=_BUSY_SECONDS, check_same_thread=False)
+    made.text_factory = _read_text
+    return made
+
+
+def _read_text(text: bytes) -> str:
+    """Return a text; one that is damaged is its row's fault, and not the connection's."""
+    return text.decode(errors="replace")
 
 
 def _read_mode(path: Path, uri: str) -> str:

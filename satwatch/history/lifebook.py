@@ -9,7 +9,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from satwatch.history.records import LifeKey, LifeOpened
-from satwatch.history.schema import Row, lives
+from satwatch.history.schema import LIVES_LOCK, Row, lives, one_at_a_time
 from satwatch.history.shown import rule_out
 
 # Lives that are remembered; the one opened longest ago is forgotten first.
@@ -83,6 +83,7 @@ class LifeBook:
                 continue
             life = rows.get(known.get(key, 0))
             if life is None:  # new here, or removed because so many came after it
+                one_at_a_time(connection, LIVES_LOCK)  # two sidecars that open one life make one of it
                 life = self._continued(connection, key, rows) or self._made(connection, key)
                 rows[life.life] = life
             found[key] = life

@@ -17,8 +17,9 @@ from satwatch.errors import ConfigError, required
 
 # Grows when an older satwatch could no longer read or write the tables.
 SCHEMA: Final = 1
-# Any number, the same in every satwatch: who holds it may create tables, or number alerts.
+# Any numbers, the same in every satwatch: who holds the one may create tables, or number alerts; the other, lives.
 ADVISORY_LOCK: Final = 0x5A7_0A7C4
+LIVES_LOCK: Final = ADVISORY_LOCK + 1
 
 Row: TypeAlias = "sa.Row[*tuple[Any, ...]]"
 
@@ -81,10 +82,10 @@ steps = sa.Table(
     _number("batches", nullable=True),
     _number("policy_version", nullable=True),
     _number("tokens", nullable=True),
-    _number("writer", nullable=True),  # which process wrote a step
+    _number("writer", nullable=True),  # which process told of a step last
     _text("shown", nullable=True),
     sa.Column("totals", sa.LargeBinary(), nullable=True),
-    sa.Column("before", sa.LargeBinary(), nullable=True),  # the part of a step's totals that earlier processes wrote
+    sa.Column("before", sa.LargeBinary(), nullable=True),  # the parts of a step's totals, of each process
 )
 
 batches = sa.Table(
@@ -160,10 +161,10 @@ def _upsert(dialect: str, table: sa.Table, columns: tuple[str, ...], replace: bo
     )
 
 
-def one_at_a_time(connection: sa.Connection) -> None:
+def one_at_a_time(connection: sa.Connection, lock: int = ADVISORY_LOCK) -> None:
     """Wait, in PostgreSQL, for other sidecars' transactions that do this; the lock goes with the transaction."""
     if connection.dialect.name == "postgresql":
-        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(ADVISORY_LOCK)))
+        connection.execute(sa.select(sa.func.pg_advisory_xact_lock(lock)))
 
 
 def create(connection: sa.Connection, url: str) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 import sqlalchemy as sa
 
-from satwatch.history.damage import DamagedError, totals_in
+from satwatch.history.damage import DamagedError
 from satwatch.history.levels import Blocks, block_of, complete_above
 from satwatch.history.lifebook import Life
+from satwatch.history.parts import decode_parts, encode_parts, readable_totals
 from satwatch.history.points import Block, merge_blocks
 from satwatch.history.reading import block_in, block_rows
 from satwatch.history.records import StepSeen
 from satwatch.history.schema import Row, steps, upsert
 from satwatch.history.shown import shown_of
+from satwatch.sat import StepTotals
 from satwatch.sat.codec import Json, encode_totals
 
 logger = logging.getLogger(__name__)
@@ -27,7 +30,7 @@ _DATA: Final = tuple(column.name for column in steps.c if column.name not in _PL
 def write_steps(connection: sa.Connection, life: Life, seen: Sequence[StepSeen], writer: int) -> None:
     """Write steps of a life, and the complete blocks that hold them.
 
-    What another process had stored of a step is kept beside it, so that the same step may be told again and again.
+    What other processes have told of a step is kept apart, so that each may tell the same step again and again.
 
     Args:
         connection: of a transaction.
@@ -54,22 +57,19 @@ def rebuild_above(connection: sa.Connection, life: Life, touched: Sequence[int])
 
 
 def _stored(connection: sa.Connection, life: int, wanted: Sequence[int], writer: int) -> dict[int, Row]:
-    """Return what is stored of steps; ``earlier`` is the part that other processes wrote."""
+    """Return what is stored of steps; ``whole`` is what another process alone wrote, which its ``before`` lacks."""
     c = steps.c
-    earlier = sa.case((c.writer == writer, c.before), else_=c.totals).label("earlier")
-    query = sa.select(c.block, c.ranks, c.at, c.policy_version, c.batches, c.tokens, earlier)
+    mine_or_parted = sa.or_(c.writer == writer, c.before.is_not(None))
+    whole = sa.case((mine_or_parted, None), else_=c.totals).label("whole")
+    query = sa.select(c.block, c.ranks, c.at, c.policy_version, c.batches, c.tokens, c.writer, c.before, whole)
     found = connection.execute(query.where(c.life == life, c.level == 0, c.block.in_(wanted)))
     return {row.block: row for row in found}
 
 
 def _step_row(life: int, seen: StepSeen, stored: Row | None, writer: int) -> Json:
-    totals, earlier = seen.totals, None if stored is None else stored.earlier
-    if earlier is not None:
-        try:
-            totals = totals_in(earlier, f"life {life}, step {seen.step}").merge(totals)
-        except DamagedError as error:
-            logger.warning("What was stored of a step before is lost: %s", error)
-            earlier = None
+    parts = {} if stored is None else _parts_of_others(stored, writer, f"life {life}, step {seen.step}")
+    if not parts or seen.totals.batches or seen.totals.measures:
+        parts[writer] = seen.totals
     versions = [seen.policy_version, None if stored is None else stored.policy_version]
     block = Block(
         first_step=seen.step,
@@ -79,9 +79,21 @@ def _step_row(life: int, seen: StepSeen, stored: Row | None, writer: int) -> Jso
         is_closed=seen.is_closed,
         ranks=seen.ranks if stored is None else max(seen.ranks, stored.ranks),
         policy_version=max((version for version in versions if version is not None), default=None),
-        totals=totals,
+        totals=reduce(StepTotals.merge, parts.values()),
     )
-    return _row(life, 0, seen.step, block) | {"writer": writer, "before": earlier}
+    before = encode_parts(parts) if len(parts) > 1 else None
+    return _row(life, 0, seen.step, block) | {"writer": next(reversed(parts)), "before": before}
+
+
+def _parts_of_others(stored: Row, writer: int, place: str) -> dict[int, StepTotals]:
+    """Return what other processes have told of a step, by their numbers."""
+    if stored.before is not None:
+        parts = decode_parts(stored.before, place)
+    elif stored.whole is not None and (whole := readable_totals(stored.whole, place)) is not None:
+        parts = {stored.writer: whole}
+    else:
+        parts = {}
+    return {number: totals for number, totals in parts.items() if number != writer}
 
 
 def _row(life: int, level: int, block: int, data: Block) -> Json:

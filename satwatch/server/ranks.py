@@ -40,6 +40,7 @@ class Rank:
         life: the run's window when its trainer last started again.
         step: its last step.
         reopened: it has opened the run again, and has sent no higher step since.
+        world_size: the ranks that it announced last.
         fallbacks: what it said of its fallbacks.
     """
 
@@ -47,6 +48,7 @@ class Rank:
     life: int = 0
     step: int | None = None
     reopened: bool = False
+    world_size: int = 1
     fallbacks: Fallbacks = field(default_factory=Fallbacks)
 
     def has_restarted(self, step: int, window: int) -> bool:

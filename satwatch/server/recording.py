@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 NOT_BACK: Final = "the run has not come back since the sidecar started again"
 
 _UNPLACED: Final = "Run %r: batches without a step come among others that have one; the history leaves them out."
+_TOO_LATE: Final = (
+    "Run %r: a batch of step %d has come long after the step closed; the history's steps leave such batches out. "
+    "Has the trainer started again? Then it needs another incarnation."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,7 @@ class _Life:
         stats: where closed steps are counted.
         untold: open steps that have changed since they were told.
         has_warned: a batch without a place has been logged.
+        has_warned_late: a batch of a step whose sums are gone has been logged.
     """
 
     key: LifeKey
@@ -88,6 +93,7 @@ class _Life:
     judge: LifeJudge
     untold: dict[int, StepState] = field(default_factory=dict)
     has_warned: bool = False
+    has_warned_late: bool = False
 
 
 class Recording:
@@ -145,6 +151,8 @@ class Recording:
         if place is None:
             self._warn_unplaced(life)
             return
+        if all(state.step != place.step for state in place.changed):
+            self._warn_late(life, place.step)
         if self._put is not None:
             record = BatchRecord(
                 life=0,
@@ -287,6 +295,12 @@ class Recording:
         if not life.has_warned:
             life.has_warned = True
             logger.warning(_UNPLACED, life.key.run)
+
+    @staticmethod
+    def _warn_late(life: _Life, step: int) -> None:
+        if not life.has_warned_late:
+            life.has_warned_late = True
+            logger.warning(_TOO_LATE, life.key.run, step)
 
 
 def _opening(origin: Origin) -> LifeOpened:

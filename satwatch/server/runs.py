@@ -56,7 +56,7 @@ class Run:
         name: the run's name.
         incarnation: its life; empty if the trainer names none.
         rule: the rule it was opened with.
-        world_size: the largest that a rank of this incarnation announced.
+        world_size: the largest that a rank announced, of this incarnation and since its trainer last started again.
         window: grows when steps start over; a batch of an older window is late.
         touched: the clock at its last message.
         batches: batches counted, over all incarnations.
@@ -171,9 +171,10 @@ class RunRegistry:
         run.touched = self._clock()
         rank = run.ranks.get(opening.rank)
         if rank is None:
-            run.ranks[opening.rank] = Rank(run.window)
+            rank = run.ranks[opening.rank] = Rank(run.window)
         else:
             rank.reopened = rank.fallbacks.reopened = True
+        rank.world_size = opening.world_size
         return run, change
 
     def _replace(self, run: Run, opening: RunOpening) -> None:
@@ -296,6 +297,7 @@ class RunRegistry:
         if rank.has_restarted(step, run.window):
             if rank.window == run.window:  # else another rank of the same restart came first
                 run.window += 1
+                run.world_size = rank.world_size  # perhaps fewer ranks than before
             rank.life, rank.step, rank.reopened = run.window, step, False
         elif rank.step is None or step > rank.step:
             rank.step, rank.reopened = step, False

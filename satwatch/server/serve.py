@@ -30,6 +30,7 @@ from satwatch.server.history_answers import Queries
 from satwatch.server.ledger import Ledger
 from satwatch.server.listen import SocketFile, ensure_free, split_address
 from satwatch.server.metrics import SidecarCollector
+from satwatch.server.niceness import switch_soon
 from satwatch.server.runs import RunRegistry
 from satwatch.server.scrape import serving_metrics
 from satwatch.server.servicer import Servicer
@@ -207,6 +208,7 @@ def serve(settings: Settings) -> int:
     logging.basicConfig(level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
     torch.set_num_threads(settings.threads)
     keep_freed_memory()
+    switch_soon()
     try:
         asyncio.run(_serve_until_signal(settings))
     except SatwatchError as error:

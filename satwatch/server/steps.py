@@ -15,6 +15,8 @@ MAX_OPEN: Final = 64
 # Closed steps whose sums are kept for batches that come late, and for how long.
 MAX_CLOSED: Final = 16
 LATE_SECONDS: Final = 3600.0
+# Steps whose sums are gone, known by their numbers: the greatest. Any lower one may be among those gone.
+MAX_FORGOTTEN: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,8 +137,9 @@ class StepBook:
         self._is_numbered: bool | None = None
         self._open: dict[int, _Step] = {}
         self._closed: dict[int, _Step] = {}  # those touched last are last
-        self._forgotten: int | None = None  # the greatest step that is
-        self._latest: dict[int, int] = {}  # by rank, the greatest step of its messages
+        self._forgotten: set[int] = set()
+        self._gone_below: int | None = None
+        self._latest: dict[int, int] = {}  # by rank, the step of its last message
 
     def resume(self, steps: Iterable[tuple[int, float]], now: float) -> None:
         """Go on with steps that were open when another process stored them.
@@ -221,6 +224,8 @@ class StepBook:
         return self._close(self._open.values())
 
     def _stand_alone(self, totals: StepTotals, at: float, policy_version: int | None) -> Placed:
+        if self._is_numbered is None:
+            self._open.clear()  # reported before any batch: their numbers are those of batches now
         self._is_numbered = False
         self.newest, self._next_arrival = self._next_arrival, self._next_arrival + 1
         state = StepState(self.newest, totals, at, policy_version, 1, is_closed=True, has_just_closed=True)
@@ -231,18 +236,22 @@ class StepBook:
         known = self._open.get(number)
         if known is None and (known := self._closed.pop(number, None)) is not None:
             self._closed[number] = known
-        if known is None and (self._forgotten is None or number > self._forgotten):
+        if known is None and not self._is_gone(number):
             ended = {rank for rank, latest in self._latest.items() if latest > number}
             known = self._open[number] = _Step(number, now, ended=ended)
         return known
 
+    def _is_gone(self, number: int) -> bool:
+        return number in self._forgotten or (self._gone_below is not None and number < self._gone_below)
+
     def _settle(self, rank: int, heard: _Step) -> tuple[StepState, ...]:
         """Close what a message has ended, and return that and the message's own step."""
         if heard.number > self._latest.get(rank, heard.number - 1):
-            self._latest[rank] = heard.number
             for step in self._open.values():
                 if step.number < heard.number:
                     step.ended.add(rank)
+        # Not the greatest: a number far ahead by mistake would end all steps after it before they began.
+        self._latest[rank] = heard.number
         beyond = sorted(self._open)[: max(0, len(self._open) - MAX_OPEN)]
         told = self._close(
             step for step in self._open.values() if len(step.ended) >= self.world_size or step.number in beyond
@@ -264,4 +273,8 @@ class StepBook:
 
     def _forget(self, number: int) -> None:
         del self._closed[number]
-        self._forgotten = number if self._forgotten is None else max(number, self._forgotten)
+        self._forgotten.add(number)
+        if len(self._forgotten) > MAX_FORGOTTEN:
+            lowest = min(self._forgotten)
+            self._forgotten.remove(lowest)
+            self._gone_below = lowest + 1 if self._gone_below is None else max(self._gone_below, lowest + 1)

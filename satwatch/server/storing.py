@@ -12,9 +12,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
-from satwatch.errors import ConfigError
+from satwatch.errors import ConfigError, SatwatchError
 from satwatch.history import Store, open_store
 from satwatch.server.listen import socket_path, split_address
+from satwatch.types import MAX_EVENTS
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +37,10 @@ def store_requirement(store: str) -> str | None:
     'auto, none, a path, sqlite:///PATH or postgresql://USER@HOST/NAME'
     """
     scheme, is_url, rest = store.partition("://")
-    is_named = rest.strip("/") and scheme in _SCHEMES if is_url else store.strip() not in ("", ":memory:")
+    if is_url:
+        is_named = bool(rest.strip("/")) and scheme in _SCHEMES
+    else:  # a URL with a slash too few is no path, and may hold a password
+        is_named = store.strip() not in ("", ":memory:") and store.partition(":")[0] not in _SCHEMES
     return None if is_named and "\0" not in store and len(store) <= _LONGEST else STORES
 
 
@@ -112,7 +116,15 @@ def _open_own(path: Path) -> Store | None:
     """Open a sidecar's own file, and make its folder; if that can't be, say why, for the sidecar has to start."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return open_store(str(path))
+        store = open_store(str(path))
     except (OSError, ConfigError) as error:
         logger.warning(_TEMPORARY, path, getattr(error, "strerror", error))
         return None
+    try:  # what a start reads, before anything relies on the file
+        store.runs()
+        store.events(only_active=True, limit=MAX_EVENTS)
+    except SatwatchError as error:
+        logger.warning(_TEMPORARY, path, error)
+        store.close()
+        return None
+    return store

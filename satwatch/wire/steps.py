@@ -18,6 +18,8 @@ MAX_LAGS: Final = 1 << 16
 # Powers of two of 32 bits.
 MAX_LENGTHS: Final = 32
 
+_LARGEST: Final = 2**64 - 1
+
 
 def encode_total(total: t.Total) -> pb.Total:
     """Encode a sum and its counts."""
@@ -76,7 +78,7 @@ def _decode_measure(name: str, message: pb.Total) -> t.Total:
 
 
 def encode_step_point(point: t.StepPoint) -> pb.StepPoint:
-    """Encode a step, or merged neighbours."""
+    """Encode a step, or merged neighbours: of more lags or versions than may travel, those with the most tokens."""
     return pb.StepPoint(
         life=point.life,
         first_step=point.first_step,
@@ -89,10 +91,10 @@ def encode_step_point(point: t.StepPoint) -> pb.StepPoint:
         policy_version=point.policy_version,
         values=point.values,
         heat=point.heat,
-        lags=point.lags,
-        generation_lags=point.generation_lags,
-        queue_lags=point.queue_lags,
-        versions=point.versions,
+        lags=_most(point.lags),
+        generation_lags=_most(point.generation_lags),
+        queue_lags=_most(point.queue_lags),
+        versions=_most(point.versions),
         length_lags=[_encode_length_lag(lag) for lag in point.length_lags],
         layer_flip_rates=point.layer_flip_rates,
     )
@@ -156,6 +158,12 @@ def decode_values(values: Mapping[str, float]) -> dict[str, float]:
     return dict(values)
 
 
+def _most(counts: Mapping[int, int]) -> Mapping[int, int]:
+    if len(counts) <= MAX_LAGS:
+        return counts
+    return dict(sorted(counts.items(), key=lambda entry: entry[1], reverse=True)[:MAX_LAGS])
+
+
 def _read_counts(name: str, counts: Mapping[int, int]) -> dict[int, int]:
     require_at_most(name, len(counts), "entries", MAX_LAGS)
     return dict(counts)
@@ -165,7 +173,8 @@ _LENGTH_LAG_SUMS: Final = ("length", "tokens", "lag", "split_tokens", "generatio
 
 
 def _encode_length_lag(lag: t.LengthLag) -> pb.LengthLag:
-    sums = {name: getattr(lag, name) for name in _LENGTH_LAG_SUMS}
+    # Versions are any numbers of 64 bits; a sum of their differences may be more.
+    sums = {name: min(getattr(lag, name), _LARGEST) for name in _LENGTH_LAG_SUMS}
     return pb.LengthLag(longest=lag.longest, responses=lag.responses, **sums)
 
 

@@ -107,6 +107,28 @@ def test_several_sidecars_share_a_database(write, postgresql):
     assert ids == sorted(set(ids))
 
 
+def test_sidecars_that_open_one_life_together_add_up_to_it(write, postgresql):
+    url = postgresql.new_database()
+    writings = [write(url) for _ in range(4)]
+    together = threading.Barrier(len(writings))
+
+    def begin(writing):
+        together.wait()
+        writing.put(opened())
+
+    threads = [threading.Thread(target=begin, args=(writing,)) for writing in writings]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for _ in range(2):  # each tells its own part of the step, and tells it again
+        for writing in writings:
+            writing.put(seen(0, TOTALS))
+    (run,) = writings[0].store.runs()
+    (point,) = writings[0].store.steps("r")
+    assert (run.steps, run.batches, point.batches) == (1, 4, 4)
+
+
 def test_tables_are_made_once_by_sidecars_that_start_together(postgresql):
     url = postgresql.new_database()
     failures = []

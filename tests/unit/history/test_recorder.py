@@ -13,8 +13,9 @@ import sqlalchemy as sa
 
 from satwatch.errors import ConfigError
 from satwatch.history import EventSeen, LifeOpened, Recorder, RecorderStats, open_store, outage
+from satwatch.sat import StepTotals
 from satwatch.types import Event
-from tests.unit.history.making import batch_seen, opened, seen
+from tests.unit.history.making import batch_seen, merged, opened, seen
 
 
 class Faulty:
@@ -198,6 +199,36 @@ def test_a_commit_that_got_lost_after_a_restart_doubles_no_earlier_part(tmp_path
     store.fault = None
     assert second.flush(60)
     assert store.store.steps("r")[0].batches == 2
+
+
+def test_two_processes_that_tell_of_one_step_in_turns_double_nothing(start, store):
+    first, second = start(), start()
+    first.put(opened())
+    assert first.flush(60)
+    second.put(opened())
+    for told in range(1, 4):  # each tells all that came to it so far, again and again
+        for recorder, own in ((first, [1, 2, 3]), (second, [11, 12, 13])):
+            recorder.put(seen(7, merged(own[:told])))
+            assert recorder.flush(60)
+    (point,) = store.store.steps("r")
+    whole = merged([1, 2, 3, 11, 12, 13])
+    assert (point.batches, point.heat) == (6, whole.heat())
+    assert point.values == pytest.approx(whole.values(), nan_ok=True)
+    (run,) = store.store.runs()
+    assert (run.steps, run.batches, run.tokens) == (1, 6, 300)
+    # A third process goes on with what is stored, and has nothing of its own when the step's time is up.
+    third = start()
+    for record in (opened(), seen(7, merged([21]), is_closed=False), seen(8, StepTotals.empty())):
+        third.put(record)
+    assert third.flush(60)
+    assert store.store.steps("r")[0].batches == 7
+    fourth = start()
+    for record in (opened(), seen(7, StepTotals.empty())):
+        fourth.put(record)
+    assert fourth.flush(60)
+    first.put(seen(7, merged([1, 2, 3, 4])))
+    assert first.flush(60)
+    assert store.store.steps("r")[0].batches == 8
 
 
 def test_a_close_in_an_outage_tries_once_more_and_counts_what_is_lost(start, store):

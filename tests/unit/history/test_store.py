@@ -189,6 +189,25 @@ def test_a_damaged_row_is_refused_by_name_and_spoils_no_other(tmp_path):
     store.close()
 
 
+def test_a_damaged_text_stops_no_writing(tmp_path):
+    path = tmp_path / "h.sqlite"
+    written(path, steps=20)
+    with sqlite3.connect(path) as connection:  # one byte on the disk, in the middle of a text
+        connection.execute("UPDATE satwatch_steps SET shown = CAST(x'7bff7d' AS TEXT) WHERE level = 0 AND block = 17")
+    connection.close()
+    store = open_store(str(path))
+    recorder = Recorder(store, commit_seconds=0.01)
+    for record in (opened(), *map(seen, range(20, 40))):
+        recorder.put(record)
+    assert recorder.flush(60)
+    assert recorder.stats().failures == 0
+    assert [point.last_step for point in store.steps("r", first_step=18)] == list(range(18, 40))
+    with pytest.raises(UnavailableError, match="life 1, level 0, block 17"):
+        store.steps("r")
+    assert recorder.close(60)
+    store.close()
+
+
 def test_a_history_that_goes_away_is_unavailable(tmp_path):
     path = tmp_path / "h.sqlite"
     written(path)

@@ -213,6 +213,32 @@ def test_batches_without_steps_are_numbered_and_a_mixture_is_said_once(desk, cap
     assert len(desk.told.of(BatchSeen)) == 3
 
 
+def test_batches_of_steps_that_start_over_unsaid_are_left_out_and_said_once(desk, caplog):
+    run = desk.open()
+    for step in range(30):
+        desk.batch(run, step=step)
+    with caplog.at_level(logging.WARNING):
+        desk.batch(run, step=0)
+        desk.batch(run, step=1)
+    (message,) = caplog.messages
+    assert "step 0" in message
+    assert "incarnation" in message
+    assert desk.told.steps()[-1][0] == 28
+
+
+def test_a_trainer_that_starts_again_with_fewer_ranks_waits_for_none_of_those_gone(desk):
+    for rank in range(4):
+        run = desk.open(rank=rank, world_size=4)
+        desk.batch(run, step=5, rank=rank)
+    for rank in range(2):
+        run = desk.open(rank=rank, world_size=2)
+        desk.batch(run, step=3, rank=rank)
+    assert (run.world_size, desk.told.of(LifeOpened)[-1].world_size) == (2, 2)
+    for rank in range(2):
+        desk.batch(run, step=4, rank=rank)
+    assert desk.told.steps()[-1] == (3, 2, True)
+
+
 def test_a_bad_step_raises_an_alert_and_good_ones_resolve_it(desk):
     run = desk.open()
     desk.batch(run, float("nan"), 0.001, step=0)

@@ -10,7 +10,7 @@ import torch
 from satwatch.sat import pack, summarize
 from satwatch.sat.totals import StepTotals
 from satwatch.server.compute import score
-from satwatch.server.steps import LATE_SECONDS, MAX_CLOSED, MAX_OPEN, StepBook
+from satwatch.server.steps import LATE_SECONDS, MAX_CLOSED, MAX_FORGOTTEN, MAX_OPEN, StepBook
 from satwatch.types import Rule, TokenBatch, Total
 
 TIMEOUT = 600.0
@@ -204,6 +204,29 @@ def test_closed_steps_are_forgotten_in_time():
     assert shown(book.put(0, 1).changed) == [(1, 2, "again")]
 
 
+def test_a_step_far_ahead_by_mistake_costs_none_of_those_after_it():
+    book = Book()
+    for step in (5, 10**9, 6):
+        book.put(0, step)
+    book.expire(book.now + TIMEOUT)
+    book.expire(book.now + LATE_SECONDS)  # all of these are forgotten
+    book.now += LATE_SECONDS
+    assert shown(book.put(0, 7).changed) == [(7, 1, "open")]
+    assert shown(book.put(0, 7).changed) == [(7, 2, "open")]
+    assert shown(book.put(0, 8).changed) == [(7, 2, "closes"), (8, 1, "open")]
+    assert [book.put(0, step).changed for step in (10**9, 6, 5)] == [(), (), ()]
+
+
+def test_forgotten_steps_are_remembered_in_bounded_memory():
+    book = Book()
+    last = 2 * (MAX_FORGOTTEN + MAX_CLOSED + 2)
+    for step in range(0, last + 1, 2):
+        book.put(0, step)
+    # Step 0 is remembered no more, and what is below is taken for gone too; step 3 was never there.
+    assert [book.put(0, step).changed for step in (-1, 0, 2)] == [(), (), ()]
+    assert shown(book.put(0, 3).changed)[0] == (3, 1, "closes")
+
+
 def test_microbatches_without_a_number_are_numbered_by_rank_and_step():
     book = Book(world_size=2)
     places = [book.put(0, 0), book.put(0, 0), book.put(1, 0), book.put(0, 1), book.put(0, 0, microbatch=9)]
@@ -216,6 +239,13 @@ def test_batches_without_steps_are_steps_of_their_own():
     assert [shown(book.put(rank, None).changed) for rank in (0, 3)] == [[(5, 1, "closes")], [(6, 1, "closes")]]
     assert book.newest == 6
     assert book.say(0, 5, reported(1.0)) == ()
+
+
+def test_a_report_before_all_batches_takes_no_place_of_one_without_a_step():
+    book = Book()
+    assert shown(book.say(0, 1, reported(1.0))) == [(1, 0, "open")]
+    assert [shown(book.put(0, None).changed) for _ in range(2)] == [[(0, 1, "closes")], [(1, 1, "closes")]]
+    assert book.expire(book.now + TIMEOUT) == book.close() == ()
 
 
 def test_a_batch_without_a_step_has_no_place_among_others():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sqlite3
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -30,7 +31,18 @@ def test_what_names_a_store(store):
 
 
 @pytest.mark.parametrize(
-    "store", ["", " ", ":memory:", "sqlite://", "mysql://db/satwatch", "postgresql+asyncpg://db/x", "a\0b", "x" * 5000]
+    "store",
+    [
+        "",
+        " ",
+        ":memory:",
+        "sqlite://",
+        "mysql://db/satwatch",
+        "postgresql+asyncpg://db/x",
+        "a\0b",
+        "x" * 5000,
+        "postgresql:/ada:pw@db/x",
+    ],
 )
 def test_what_names_none(store):
     assert store_requirement(store) == STORES
@@ -110,6 +122,29 @@ def test_a_file_of_its_own_that_can_not_be_opened_stops_no_start(tmp_path, monke
             assert store.runs() == []
     (message,) = caplog.messages
     assert message.startswith(f"The history can't be kept in {path} (store: got ")
+
+
+@pytest.mark.parametrize("table", ["satwatch_lives", "satwatch_events"])
+def test_a_file_of_its_own_whose_pages_are_damaged_stops_no_start(tmp_path, monkeypatch, caplog, table):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = auto_path("127.0.0.1:4820")
+    with opened_store("auto", "127.0.0.1:4820"):
+        pass
+    with sqlite3.connect(path) as connection:
+        pages = connection.execute("SELECT rootpage FROM sqlite_master WHERE tbl_name = ?", (table,)).fetchall()
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    connection.close()
+    with path.open("r+b") as file:
+        for (page,) in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * size)
+    with caplog.at_level(logging.WARNING), opened_store("auto", "127.0.0.1:4820") as store:
+        assert store.url != str(path)
+        assert store.runs() == []
+    (message,) = caplog.messages
+    assert message.startswith(f"The history can't be kept in {path} (store: got ")
+    with opened_store(str(path), ""):  # nobody holds it
+        pass
 
 
 def test_what_is_named_is_opened_or_refused(tmp_path):

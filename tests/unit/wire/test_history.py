@@ -343,6 +343,19 @@ def test_any_point_comes_back_as_it_went(step, lags, versions, values, heat):
     assert wire.decode_step_point(through_bytes(wire.encode_step_point(point))) == point
 
 
+def test_a_point_whose_sums_no_message_can_carry_is_cut_and_spoils_no_answer():
+    most = wire.MAX_LAGS
+    tokens = {lag: lag for lag in range(1, most + 3)}
+    bucket = t.LengthLag(2, 9, 18, 18, 2**64, 18, 2**70, 2**64 - 1)
+    counts = dict.fromkeys(("lags", "generation_lags", "queue_lags", "versions"), tokens)
+    big = dataclasses.replace(POINT, **counts, length_lags=(bucket,))
+    (back,) = wire.decode_step_points(wire.encode_step_points([big]))
+    # Those with the most tokens stay.
+    kept = {lag: lag for lag in range(3, most + 3)}
+    assert back.lags == back.generation_lags == back.queue_lags == back.versions == kept
+    assert back.length_lags == (t.LengthLag(2, 9, 18, 18, 2**64 - 1, 18, 2**64 - 1, 2**64 - 1),)
+
+
 @given(st.binary(max_size=64))
 def test_garbage_is_refused_or_read_but_never_crashes(data):
     for message, decode in (
