@@ -13,11 +13,14 @@ import satwatch
 from satwatch.cli.analyze import analyze
 from satwatch.cli.bench import bench
 from satwatch.cli.check import check
+from satwatch.cli.dashboard import dashboard
 from satwatch.cli.demo import demo
 from satwatch.cli.edge import exit_codes
+from satwatch.cli.export import export
 from satwatch.cli.forecast import forecast
 from satwatch.cli.probe import probe
 from satwatch.cli.serve import check_config, serve
+from satwatch.cli.shipped import grafana, prometheus
 from satwatch.cli.version import version
 
 
@@ -88,16 +91,21 @@ def _satwatch(
     """Watch and guard asynchronous LLM reinforcement learning.
 
     A trainer asks the sidecar how far each token may move and gets SAT clip bounds back. Start one with
-    [bold]satwatch serve[/bold], see it all work with [bold]satwatch demo[/bold], look at recorded batches with
-    [bold]satwatch analyze[/bold], and at rollout engines with [bold]satwatch probe[/bold].
+    [bold]satwatch serve[/bold], see it all work with [bold]satwatch demo[/bold], look at runs with
+    [bold]satwatch dashboard[/bold], at rollout engines with [bold]satwatch probe[/bold], and at recorded batches with
+    [bold]satwatch analyze[/bold].
     """
 
 
 app.callback(help=_paragraphs(_satwatch))(_satwatch)
 for command, name in (
     (serve, "serve"),
-    (analyze, "analyze"),
+    (dashboard, "dashboard"),
     (probe, "probe"),
+    (analyze, "analyze"),
+    (export, "export"),
+    (grafana, "grafana"),
+    (prometheus, "prometheus"),
     (demo, "demo"),
     (check, "check"),
     (check_config, "check-config"),

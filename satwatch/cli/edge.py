@@ -54,6 +54,11 @@ def need_probe_extra(command: str) -> None:
     _need("probe", command)
 
 
+def need_dashboard_extra(command: str) -> None:
+    """Leave, saying what to install, unless this installation has what draws the dashboard."""
+    _need("dashboard", command)
+
+
 def _need(extra: str, command: str) -> None:
     if lacks_any(extra):
         complain(advice(command))

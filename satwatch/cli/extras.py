@@ -8,12 +8,14 @@ from typing import Final
 
 MODULES: Final[Mapping[str, tuple[str, ...]]] = {
     "cli": ("typer", "rich", "pyarrow", "safetensors"),
-    "server": ("pydantic", "prometheus_client", "grpc_health", "grpc_reflection"),
+    "server": ("pydantic", "prometheus_client", "grpc_health", "grpc_reflection", "sqlalchemy", "tenacity"),
     "probe": ("httpx", "pydantic", "prometheus_client"),
+    "dashboard": ("plotly", "streamlit"),
 }
 NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("serve", "demo", "check-config", "bench"), ("cli", "server")),
+    **dict.fromkeys(("serve", "demo", "check-config", "bench", "export"), ("cli", "server")),
     "probe": ("cli", "probe"),
+    "dashboard": ("cli", "server", "dashboard"),
 }
 
 

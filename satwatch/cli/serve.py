@@ -38,6 +38,12 @@ def serve(
         str | None,
         typer.Option(metavar="auto|cpu|cuda[:N]", autocompletion=_devices, help="Where bounds are computed."),
     ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="Where the history is kept: a file, postgresql://..., auto, or none to keep none."
+        ),
+    ] = None,
     threads: Annotated[
         int | None, typer.Option(metavar="N", parser=whole_number, help="CPU threads of one computation.")
     ] = None,
@@ -66,6 +72,7 @@ def serve(
         "listen": tuple(listen) if listen else None,
         "metrics_port": metrics_port,
         "device": device,
+        "store": store,
         "threads": threads,
         "log_level": log_level,
     }

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Final
 
-from satwatch.demo.config import DemoConfig
+from satwatch.demo.config import DemoConfig, FaultName
+from satwatch.demo.faults import NAN_TOKENS, VERSIONS_BETWEEN_UPDATES, WRONG_TEMPERATURE
 from satwatch.demo.summary import DemoSummary, StepRecord
+
+_FAULTS: Final[Mapping[FaultName, str]] = {
+    "lag": f"the engine took new weights at every {VERSIONS_BETWEEN_UPDATES}nd version only, and said so",
+    "nan": f"the engine gave {NAN_TOKENS} tokens a step a log-prob that is no number",
+    "stale-engine": "the engine took no more weights, and named each new version as its own",
+    "temperature": f"the engine sampled at temperature {WRONG_TEMPERATURE:g}, which the trainer took for 1",
+}
 
 
 def closing_lines(config: DemoConfig, summary: DemoSummary, records: list[StepRecord]) -> list[str]:
@@ -21,6 +31,7 @@ def closing_lines(config: DemoConfig, summary: DemoSummary, records: list[StepRe
     """
     return [
         _length(config, summary),
+        *_fault(config, summary),
         _reward(summary),
         _age(records),
         _mismatch(config, summary),
@@ -33,6 +44,15 @@ def _length(config: DemoConfig, summary: DemoSummary) -> str:
     if summary.steps < config.steps:
         return f"Interrupted after {summary.steps} of {config.steps} steps, {summary.seconds:.1f} s."
     return f"Trained {_count(summary.steps, 'step')} in {summary.seconds:.1f} s."
+
+
+def _fault(config: DemoConfig, summary: DemoSummary) -> list[str]:
+    first = config.first_faulty_batch
+    if first is None:
+        return []
+    if first >= summary.steps:
+        return [f"The fault {config.fault} was to come with step {first}, which was not reached."]
+    return [f"Injected from step {first} on: fault {config.fault}, {_FAULTS[config.fault]}."]
 
 
 def _reward(summary: DemoSummary) -> str:

@@ -48,8 +48,11 @@ class Display:
     def note(self, text: str) -> None:
         """Print plain text: broken between words on a terminal, one line elsewhere."""
         width = self._console.width if self._console.is_terminal else len(text) + 1
-        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
-        self._console.print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        self.line("\n".join(textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)))
+
+    def line(self, text: str) -> None:
+        """Print plain text as it is, to be copied whole from a terminal of any width; from any thread."""
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     @property
     def marks(self) -> str:

@@ -66,8 +66,11 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         if cache is not None:
             key, value = cache.extend(layer, key, value)
-        # One new token attends to everything before it; a prompt or a whole sequence attends causally.
-        mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=length > 1)
+        seen = key.shape[2] - length
+        # One new token attends to everything before it, several also to those of their own that precede them.
+        mask = torch.ones(length, seen + length, dtype=torch.bool).tril(seen) if seen and length > 1 else None
+        is_causal = length > 1 and not seen
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask, is_causal=is_causal)
         x = x + self.attention_out(mixed.transpose(1, 2).reshape(batch, length, WIDTH))
         added: Tensor = self.mlp_out(functional.gelu(self.mlp_in(self.mlp_norm(x))))
         return x + added
@@ -135,8 +138,10 @@ class Samples(NamedTuple):
 
 
 @torch.no_grad()
-def sample(policy: Policy, prompts: Tensor, samples: int, length: int, generator: torch.Generator) -> Samples:
-    """Sample responses at temperature 1, one token at a time.
+def sample(
+    policy: Policy, prompts: Tensor, samples: int, length: int, generator: torch.Generator, temperature: float = 1.0
+) -> Samples:
+    """Sample responses, one token at a time.
 
     Args:
         policy: the weights that sample.
@@ -144,6 +149,7 @@ def sample(policy: Policy, prompts: Tensor, samples: int, length: int, generator
         samples: responses a prompt.
         length: tokens a response.
         generator: the source of randomness.
+        temperature: that the logits are divided by.
 
     Returns:
         The sequences and the log-probabilities that they were sampled with.
@@ -156,7 +162,7 @@ def sample(policy: Policy, prompts: Tensor, samples: int, length: int, generator
     for position in range(length):
         if position:
             logits = policy(tokens[-1], cache=cache)
-        logprob = logits[:, -1].log_softmax(dim=-1)
+        logprob = (logits[:, -1] / temperature).log_softmax(dim=-1)
         tokens.append(torch.multinomial(logprob.exp(), 1, generator=generator))
         logprobs.append(logprob.gather(1, tokens[-1]))
     return Samples(torch.cat(tokens, dim=1), torch.cat(logprobs, dim=1))
@@ -175,3 +181,24 @@ def response_distribution(policy: Policy, tokens: Tensor, prompt_length: int) ->
     """
     logits: Tensor = policy(tokens[:, :-1], first=prompt_length - 1)
     return logits.log_softmax(dim=-1)
+
+
+@torch.no_grad()
+def score(policy: Policy, tokens: Tensor, prompt_length: int, samples: int) -> Tensor:
+    """Return the log-probabilities of responses, the prefill of a prompt shared by its samples.
+
+    Args:
+        policy: the weights that score.
+        tokens: prompts and responses, shape (P * samples, prompt + response), a prompt's samples together.
+        prompt_length: tokens of the prompt.
+        samples: responses a prompt.
+
+    Returns:
+        Log pi of the response tokens, nats, float32, shape (P * samples, response).
+    """
+    prompts, responses = tokens[::samples, :prompt_length], tokens[:, prompt_length:]
+    cache = KVCache(len(prompts), tokens.shape[1])
+    first = policy(prompts, cache=cache, first=prompt_length - 1).repeat_interleave(samples, dim=0)
+    rest = policy(responses[:, :-1], cache=cache.repeat(samples))
+    distribution = torch.cat([first, rest], dim=1).log_softmax(dim=-1)
+    return distribution.gather(2, responses[:, :, None]).squeeze(2)

@@ -1,106 +1,33 @@
-"""The rollout engine: a process of its own that samples with weights that are exactly ``lag`` versions old.
+"""The rollout process: the engine in a process of its own, and the learner's end of the pipes to it.
 
-The engine generates batch t with version max(0, t - lag) as soon as the learner has published that version, so it
-runs up to ``lag`` batches ahead of the learner (as far as the pipe between them holds the batches). What it generates
-depends on the seed and the lag alone, whatever the timing.
+The engine runs up to ``lag`` batches ahead of the learner, as far as the pipe between them holds the batches: 1 MiB,
+where the system grants it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import multiprocessing
 import signal
-from dataclasses import dataclass
+from contextlib import suppress
 from multiprocessing import resource_tracker
-from multiprocessing.connection import Connection, wait
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import Final, Self
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
 from satwatch.demo.config import DemoConfig
-from satwatch.demo.policy import Policy, initial_policy, sample
-from satwatch.demo.task import TASKS
+from satwatch.demo.engine import RolloutBatch, SidecarFound, serve
+from satwatch.demo.policy import Policy
 from satwatch.demo.weights import WeightStore
 from satwatch.errors import SatwatchError
 
 CLOSE_SECONDS: Final = 5.0
+# Room for about 80 batches. An engine that waits for room takes its weights late, and looks behind without a fault.
+PIPE_BYTES: Final = 1 << 20
 
 
 class RolloutError(SatwatchError):
     """The rollout process ended before its last batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutBatch:
-    """Verified responses, as they travel from the engine: B = prompts * samples, a prompt's samples together.
-
-    Attributes:
-        number: the batch's number, from 0.
-        tokens: prompts and responses, uint8, shape (B, prompt + response).
-        behavior_logprob: log mu of the response tokens, nats, float32, shape (B, response).
-        reward: float32 in [0, 1], shape (B,).
-        behavior_version: the policy version that sampled each response, int32, shape (B,).
-    """
-
-    number: int
-    tokens: NDArray[np.uint8]
-    behavior_logprob: NDArray[np.float32]
-    reward: NDArray[np.float32]
-    behavior_version: NDArray[np.int32]
-
-
-def generate(config: DemoConfig, policy: Policy, number: int) -> RolloutBatch:
-    """Sample and verify one batch.
-
-    Args:
-        config: the run.
-        policy: the weights of version ``config.behavior_version(number)``.
-        number: the batch's number; with the seed it fixes prompts and randomness.
-
-    Returns:
-        The batch.
-    """
-    task = TASKS[config.task]
-    generator = torch.Generator().manual_seed(_batch_seed(config.seed, number))
-    prompts = task.draw_prompts(config.prompts, generator)
-    tokens, logprob = sample(policy, prompts, config.samples, task.response_length, generator)
-    reward = task.reward(tokens[:, : task.prompt_length], tokens[:, task.prompt_length :])
-    version = np.full(len(tokens), config.behavior_version(number), dtype=np.int32)
-    return RolloutBatch(number, tokens.to(torch.uint8).numpy(), logprob.numpy(), reward.numpy(), version)
-
-
-def _batch_seed(seed: int, number: int) -> int:
-    # The generator keeps 32 bits of a seed: mixing keeps batches and runs apart, packing the two would not.
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
-
-
-def serve(config: DemoConfig, store: WeightStore, versions: Connection, batches: Connection) -> None:
-    """Generate every batch of the run, then wait to be let go; the body of the rollout process.
-
-    Args:
-        config: the run.
-        store: where published weights lie.
-        versions: the numbers of published versions arrive here; its end means that the learner is gone.
-        batches: the batches leave here.
-    """
-    torch.set_num_threads(1)
-    policy = initial_policy(TASKS[config.task], config.seed)
-    published = held = -1
-    try:
-        for number in range(config.steps):
-            wanted = config.behavior_version(number)
-            while published < wanted:
-                published = versions.recv()
-            if held != wanted:
-                store.load(wanted, policy)
-                held = wanted
-            batches.send(generate(config, policy, number))
-        while True:
-            versions.recv()
-    except (EOFError, ConnectionError):
-        return
 
 
 class RolloutProcess:
@@ -114,14 +41,16 @@ class RolloutProcess:
     def __init__(self, config: DemoConfig, policy: Policy) -> None:
         context = multiprocessing.get_context("spawn")
         self._store = WeightStore(context, policy.parameter_count, config.lag)
-        versions, self._versions = context.Pipe(duplex=False)
+        news, self._news = context.Pipe(duplex=False)
         self._batches, batches = context.Pipe(duplex=False)
+        with suppress(AttributeError, OSError):  # Linux alone has it, and may refuse
+            fcntl.fcntl(batches.fileno(), fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._process = context.Process(
-            target=serve, args=(config, self._store, versions, batches), name="rollout", daemon=True
+            target=serve, args=(config, self._store, news, batches), name="rollout", daemon=True
         )
         _start_without_interrupts(self._process)
         # The engine's ends stay open in the engine alone, so that each side sees the other one go.
-        versions.close()
+        news.close()
         batches.close()
         self.publish(0, policy)
 
@@ -137,10 +66,19 @@ class RolloutProcess:
             RolloutError: the rollout process is gone.
         """
         self._store.publish(version, policy)
-        try:
-            self._versions.send(version)
-        except ConnectionError:
-            raise self._gone() from None
+        self._tell(version)
+
+    def report_to(self, address: str, run: str) -> None:
+        """Have the engine probed from now on, and reported to a sidecar.
+
+        Args:
+            address: the sidecar's.
+            run: the run that the engine serves.
+
+        Raises:
+            RolloutError: the rollout process is gone.
+        """
+        self._tell(SidecarFound(address, run))
 
     def next_batch(self) -> RolloutBatch:
         """Return the next batch, as soon as it is there.
@@ -159,12 +97,18 @@ class RolloutProcess:
 
     def close(self) -> None:
         """Let the engine go; end it if it does not go by itself."""
-        self._versions.close()
+        self._news.close()
         self._batches.close()
         self._process.join(CLOSE_SECONDS)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+
+    def _tell(self, news: int | SidecarFound) -> None:
+        try:
+            self._news.send(news)
+        except ConnectionError:
+            raise self._gone() from None
 
     def _gone(self) -> RolloutError:
         self._process.join(CLOSE_SECONDS)

@@ -16,10 +16,14 @@ import torch
 from rich.console import Console
 
 from satwatch.client import BoundsClient, Client, connect
+from satwatch.demo.canary import canary_logprobs, task_canary
 from satwatch.demo.config import DemoConfig
 from satwatch.demo.display import ClientLog, Display, display_for, show_summary
 from satwatch.demo.learner import Learner
+from satwatch.demo.pages import Pages
+from satwatch.demo.parting import part, say_where
 from satwatch.demo.policy import initial_policy
+from satwatch.demo.probe import CANARY_VERSIONS
 from satwatch.demo.rollout import RolloutProcess
 from satwatch.demo.sidecar import SidecarProcess
 from satwatch.demo.summary import DemoSummary, StepRecord, summarize_run
@@ -36,18 +40,20 @@ def run_demo(
     config: DemoConfig,
     *,
     json_output: bool = False,
+    dashboard: bool = False,
     console: Console | None = None,
     on_step: Callable[[StepRecord], None] | None = None,
 ) -> DemoSummary:
     """Train a policy by asynchronous GRPO with clip bounds from a sidecar, and show it.
 
     Starts a sidecar unless ``config.connect`` names one, and a rollout process; ends both before it returns or raises.
-    On a terminal, a sidecar of its own stays up after training until Ctrl-C.
+    A dashboard stays up after training until Ctrl-C, and on a terminal a sidecar of its own does too.
 
     Args:
         config: the run.
-        json_output: show progress on standard error, print the summary as one JSON object, the last line of standard
-            output, and return without waiting for Ctrl-C.
+        json_output: show progress on standard error, and print the summary as one JSON object, the last line of
+            standard output.
+        dashboard: show the run on a dashboard too; it needs the extra of that name.
         console: where progress goes; None takes standard output, or standard error with ``json_output``.
         on_step: called with every step's record.
 
@@ -63,20 +69,22 @@ def run_demo(
     console = console or Console(stderr=json_output)
     display, training = display_for(console, config), _Training(config)
     with _sigterm_exits(), _one_torch_thread(), ExitStack() as stack:
-        sidecar = None if config.connect is not None else stack.enter_context(SidecarProcess())
+        sidecar = None if config.connect is not None else stack.enter_context(SidecarProcess(config.store))
+        pages = stack.enter_context(Pages(_address(config, sidecar), display.line)) if dashboard else None
         try:
             _run(training, sidecar, display, on_step, hint=not json_output)
         except KeyboardInterrupt:
             if training.records:
                 show_summary(display, config, training.summary(), training.records)
+                say_where(display, config, sidecar)
             raise
         summary = training.summary()
         show_summary(display, config, summary, training.records)
         if json_output:
             sys.stdout.write(summary.to_json() + "\n")
             sys.stdout.flush()
-        if sidecar is not None:
-            _part(sidecar, display, hold=not json_output and console.file.isatty())
+        say_where(display, config, sidecar)
+        part(display, sidecar, pages, hold=not json_output and console.file.isatty())
     return summary
 
 
@@ -88,10 +96,15 @@ class _Training:
     records: list[StepRecord] = field(default_factory=list)
     seconds: float = 0.0
     server: ServerInfo | None = None
+    history: str | None = None
 
     def summary(self) -> DemoSummary:
         url = (self.server.metrics_url or None) if self.server is not None else None
-        return summarize_run(self.config, self.records, self.seconds, url)
+        return summarize_run(self.config, self.records, self.seconds, metrics_url=url, history=self.history)
+
+
+def _address(config: DemoConfig, sidecar: SidecarProcess | None) -> Callable[[], str]:
+    return (lambda: config.connect or "") if sidecar is None else sidecar.address
 
 
 def _run(
@@ -111,8 +124,10 @@ def _run(
             f"{policy.parameter_count:,} parameters, rollout pid {engine.pid}"
         )
         with ClientLog(display), _connect(config, sidecar, display) as client:
+            training.history = None if sidecar is None else sidecar.announcement().history
             if sidecar is not None and hint:
                 display.note(f"kill the sidecar (pid {sidecar.pid}) while this runs: training goes on")
+            engine.report_to(_address(config, sidecar)(), config.run_name)
             began = time.perf_counter()
             try:
                 with display:
@@ -128,6 +143,8 @@ def _run(
 def train(config: DemoConfig, learner: Learner, engine: RolloutProcess, client: BoundsClient) -> Iterator[StepRecord]:
     """Train step by step: take a batch, update the policy, publish its next version.
 
+    The sidecar hears of a version, and how the learner scores the canary with it, before the engine can take it.
+
     Args:
         config: the run.
         learner: holds the policy of version 0.
@@ -140,11 +157,18 @@ def train(config: DemoConfig, learner: Learner, engine: RolloutProcess, client: 
     Raises:
         RolloutError: the rollout process ended before its last batch.
     """
-    client.publish_version(0)
+    canary = task_canary(TASKS[config.task])
+
+    def publish(version: int) -> None:
+        client.publish_version(version)
+        if version % CANARY_VERSIONS == 0:
+            client.report_canary(version, canary, canary_logprobs(learner.policy, canary))
+
+    publish(0)
     for number in range(config.steps):
         record = learner.step(engine.next_batch())
+        publish(number + 1)
         engine.publish(number + 1, learner.policy)
-        client.publish_version(number + 1)
         yield record
 
 
@@ -165,20 +189,6 @@ def _connect(config: DemoConfig, sidecar: SidecarProcess | None, display: Displa
     except SatwatchError as error:
         display.sidecar_down(error)
     return client
-
-
-def _part(sidecar: SidecarProcess, display: Display, *, hold: bool) -> None:
-    """Say so if the sidecar is gone; if not, keep it up, if wanted, until Ctrl-C or its own end."""
-    if sidecar.exit_code is not None:
-        display.note(f"The sidecar (pid {sidecar.pid}) is gone, with exit code {sidecar.exit_code}.")
-        return
-    if not hold:
-        return
-    try:
-        display.note("the sidecar stays up for its metrics; Ctrl-C ends it")
-        display.note(f"the sidecar ended with exit code {sidecar.wait()}")
-    except KeyboardInterrupt:
-        display.note("")
 
 
 @contextmanager

@@ -21,7 +21,7 @@ class StepRecord:
         reward: mean reward of its batch, in [0, 1].
         entropy: mean entropy of the policy at the response positions, nats.
         quantile_reference: q, mean over the microbatches; NaN when none had a score.
-        log_ratio_abs_mean: mean abs(d) over its tokens, nats.
+        log_ratio_abs_mean: mean abs(d) over its tokens, NaN ones left out, nats.
         tokens: response tokens.
         gated_tokens: tokens whose interval SAT contracted.
         gated_within_ppo: of those, tokens whose ratio is not beyond PPO's own bound.
@@ -68,6 +68,7 @@ class DemoSummary:
         seconds: wall time of the training loop.
         run: the run's name in the sidecar.
         metrics_url: the sidecar's metrics, as it last said; None when they are off or it never answered.
+        history: where the demo's own sidecar kept the run; None when it kept none, or was not the demo's own.
         round_trip_seconds: median over the steps; None when the sidecar answered none.
     """
 
@@ -87,6 +88,7 @@ class DemoSummary:
     seconds: float
     run: str
     metrics_url: str | None
+    history: str | None
     round_trip_seconds: float | None
 
     def to_json(self) -> str:
@@ -95,7 +97,12 @@ class DemoSummary:
 
 
 def summarize_run(
-    config: DemoConfig, records: list[StepRecord], seconds: float, metrics_url: str | None = None
+    config: DemoConfig,
+    records: list[StepRecord],
+    seconds: float,
+    *,
+    metrics_url: str | None = None,
+    history: str | None = None,
 ) -> DemoSummary:
     """Put a run's records together.
 
@@ -104,6 +111,7 @@ def summarize_run(
         records: one record a step, at least one.
         seconds: wall time of the training loop.
         metrics_url: the sidecar's metrics, if known.
+        history: where the run is kept, if known.
 
     Returns:
         The summary; token statistics are weighted by tokens.
@@ -131,6 +139,7 @@ def summarize_run(
         seconds=round(seconds, 3),
         run=config.run_name,
         metrics_url=metrics_url,
+        history=history,
         round_trip_seconds=median(round_trips) if round_trips else None,
     )
 

@@ -1,4 +1,4 @@
-"""How weights get from the learner to the engine: bfloat16 copies in shared memory, one per version still needed."""
+"""Copies of weights: bfloat16 ones in shared memory for the engine, float32 ones for the learner's own references."""
 
 from __future__ import annotations
 
@@ -47,3 +47,32 @@ class WeightStore:
     def _slot(self, version: int) -> Tensor:
         memory = torch.frombuffer(self._memory, dtype=torch.bfloat16)
         return memory.view(self._slots, self._parameters)[version % self._slots]
+
+
+class PastWeights:
+    """The learner's own weights of the versions that batches may still name, in float32.
+
+    Args:
+        policy: takes a version's weights when they are asked for; of the learner's shape, and not the learner's own.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._kept: dict[int, Tensor] = {}
+
+    def keep(self, version: int, policy: Policy) -> None:
+        """Copy a version's weights."""
+        self._kept[version] = parameters_to_vector(policy.parameters()).detach().clone()
+
+    def policy_of(self, version: int) -> Policy | None:
+        """Return a policy with a version's weights, until the next call; None: they are not kept.
+
+        Versions below it are forgotten: what batches name never falls.
+        """
+        for older in [kept for kept in self._kept if kept < version]:
+            del self._kept[older]
+        weights = self._kept.get(version)
+        if weights is None:
+            return None
+        vector_to_parameters(weights, self._policy.parameters())
+        return self._policy

@@ -1,28 +1,21 @@
-"""The main job with everything real: its processes, a sidecar, gRPC, signals and a terminal."""
+"""The main job with everything real: its processes, a sidecar, gRPC, and a history."""
 
 import io
 import json
 import os
-import pty
 import re
-import select
 import signal
 import socket
 import subprocess
-import sys
-import termios
-import urllib.request
-from collections import deque
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing
 
 import pytest
 from rich.console import Console
 
 from satwatch.demo import DemoConfig, run_demo
 from satwatch.demo.display import SIDECAR_DOWN, SIDECAR_UP
-
-SATWATCH = (sys.executable, "-m", "satwatch")
-PATIENCE_SECONDS = 120
+from satwatch.history import open_store
+from tests.integration.demos import SATWATCH, DemoChildren, demo, read_until
 
 
 class Sidecar:
@@ -42,57 +35,29 @@ class Sidecar:
         self._process.stdout.close()
 
 
-@contextmanager
-def demo(*arguments):
-    """A demo as a command, its progress on a pipe, in a process group of its own."""
-    command = [*SATWATCH, "demo", "--json", *arguments]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, **pipes, text=True, start_new_session=True) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def read_until(lines, pattern):
-    """Wait for the line that matches; return the match."""
-    seen = deque(maxlen=20)
-    for line in lines:
-        seen.append(line)
-        if match := re.search(pattern, line):
-            return match
-    return pytest.fail(f"no line matches {pattern!r}; the last were {list(seen)}")
-
-
-class Children:
-    """The rollout process and the sidecar of a demo, found in its first lines and watched from then on."""
-
-    def __init__(self, lines):
-        self.rollout = int(read_until(lines, r"rollout pid (\d+)")[1])
-        self.sidecar = int(read_until(lines, r"^sidecar: .*, pid (\d+)")[1])
-        self._watched = [os.pidfd_open(pid) for pid in (self.rollout, self.sidecar)]
-
-    def end(self):
-        """Wait for both to end."""
-        for descriptor in self._watched:
-            ended, _, _ = select.select([descriptor], [], [], PATIENCE_SECONDS)
-            os.close(descriptor)
-            assert ended
-
-
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_reward_rises_with_bounds_from_the_sidecar(seed):
-    command = [*SATWATCH, "demo", "--json", "--steps", "160", "--seed", str(seed)]
+def test_the_reward_rises_with_bounds_from_the_sidecar(tmp_path):
+    file = tmp_path / "history.sqlite"
+    command = [*SATWATCH, "demo", "--json", "--steps", "140", "--store", str(file)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     summary = json.loads(run.stdout.splitlines()[-1])
-    assert (summary["objective"], summary["lag"], summary["steps"], summary["seed"]) == ("sat", 8, 160, seed)
+    assert (summary["objective"], summary["lag"], summary["steps"], summary["seed"]) == ("sat", 8, 140, 0)
     assert summary["reward_last_quarter"] - summary["reward_first_quarter"] >= 0.3
     assert summary["bounds_from_fallback"] == 0
-    assert summary["bounds_from_sidecar"] == summary["batches_sent"] == 320
+    assert summary["bounds_from_sidecar"] == summary["batches_sent"] == 280
     assert 0 < summary["gate_rate"] <= 0.1 + 1e-9
     assert summary["quantile_reference_mean"] > summary["log_ratio_abs_mean"] > 0
-    assert len(re.findall(r"^step \d+/160 ", run.stderr, re.MULTILINE)) == 10
+    assert len(re.findall(r"^step \d+/140 ", run.stderr, re.MULTILINE)) == 10
+    assert run.stderr.splitlines()[-2:] == [f"history: {file}", f"see it again: satwatch dashboard --store {file}"]
+    assert summary["history"] == str(file)
+    with closing(open_store(str(file), read_only=True)) as kept:
+        (life,) = kept.runs()
+        points = kept.steps(life.run, max_points=1000)
+        assert (life.run, life.batches, life.stored_step) == (summary["run"], 280, 139)
+        assert [point.first_step for point in points] == [*range(140)]
+        rewards = [point.values["reward_mean"] for point in points[-35:]]
+        assert sum(rewards) / 35 == pytest.approx(summary["reward_last_quarter"])
+        assert not kept.events()  # nothing is wrong with it
 
 
 def test_a_killed_sidecar_costs_no_batch_and_is_used_again_when_it_is_back():
@@ -129,9 +94,9 @@ def test_a_killed_sidecar_costs_no_batch_and_is_used_again_when_it_is_back():
 
 
 def test_the_demos_own_sidecar_may_be_killed():
-    with demo("--steps", "60") as process:
-        children = Children(process.stderr)
-        read_until(process.stderr, "^step 6/60 ")
+    with demo("--steps", "30") as process:
+        children = DemoChildren(process)
+        read_until(process.stderr, "^step 6/30 ")
         os.kill(children.sidecar, signal.SIGKILL)
         output, rest = process.communicate()
         summary = json.loads(output.splitlines()[-1])
@@ -141,7 +106,7 @@ def test_the_demos_own_sidecar_may_be_killed():
         assert f"kill the sidecar (pid {children.sidecar})" not in rest
         assert summary["bounds_from_sidecar"] >= 12
         assert summary["bounds_from_fallback"] > 0
-        assert summary["bounds_from_sidecar"] + summary["bounds_from_fallback"] == summary["batches_sent"] == 120
+        assert summary["bounds_from_sidecar"] + summary["bounds_from_fallback"] == summary["batches_sent"] == 60
         children.end()
 
 
@@ -150,30 +115,50 @@ def test_bounds_of_sidecar_and_fallback_train_the_same_policy():
     # One run name throughout: each demo is another life of the run, with a rule of its own.
     configs = [
         DemoConfig(objective=objective, steps=6, lag=2, connect=sidecar.address, run="again")
-        for objective in ("sat", "ppo", "sat-gspo", "gspo")
+        for objective in ("sat", "sat-gspo", "gspo")
     ]
     console = Console(file=io.StringIO())
     with_it = [run_demo(config, console=console) for config in configs]
     sidecar.kill()
     without = [run_demo(config, console=console) for config in configs]
-    assert [(s.bounds_from_sidecar, s.bounds_from_fallback) for s in with_it] == [(12, 0)] * 4
-    assert [(s.bounds_from_sidecar, s.bounds_from_fallback) for s in without] == [(0, 12)] * 4
+    assert [(s.bounds_from_sidecar, s.bounds_from_fallback) for s in with_it] == [(12, 0)] * 3
+    assert [(s.bounds_from_sidecar, s.bounds_from_fallback) for s in without] == [(0, 12)] * 3
     for name in ("reward_last_quarter", "quantile_reference_mean", "gate_rate", "log_ratio_abs_mean"):
         assert [getattr(s, name) for s in with_it] == [getattr(s, name) for s in without]
-    assert [s.gate_rate > 0 for s in with_it] == [True, False, True, False]
+    assert [s.gate_rate > 0 for s in with_it] == [True, True, False]
 
 
-def test_ctrl_c_while_it_trains_ends_everything():
-    with demo("--steps", "300") as process:
-        children = Children(process.stderr)
-        read_until(process.stderr, r"^step \d+/300 ")
-        os.killpg(process.pid, signal.SIGINT)
-        output, rest = process.communicate()
-        assert (process.returncode, output) == (130, "")
-        assert "Traceback" not in rest
-        assert re.search(r"^Interrupted after \d+ of 300 steps", rest, re.MULTILINE)
-        assert re.search(r"^The sidecar bounded all \d+ batches", rest, re.MULTILINE)
-        children.end()
+class SeenError(Exception):
+    """What a run was to show is in its history."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "alerts", "finding"),
+    [
+        ("lag", {"VersionLagRising"}, None),
+        ("nan", {"NanTokens"}, None),
+        ("stale-engine", {"FloorRaised", "EngineWrongWeights"}, "canary_older_version"),
+        ("temperature", {"FloorRaised"}, "canary_not_comparable"),
+    ],
+    ids=["lag", "nan", "stale-engine", "temperature"],
+)
+def test_the_history_tells_what_is_wrong_with_the_engine(fault, alerts, finding, tmp_path):
+    console, first = Console(file=io.StringIO(), width=200), 24
+    config = DemoConfig(steps=400, lag=2, fault=fault, fault_step=first, store=str(tmp_path / "history.sqlite"))
+
+    def look(record):
+        if record.step % 8 == 7:
+            with closing(open_store(config.store, read_only=True)) as kept:
+                raised = {event.alert: event for event in kept.events() if event.state == "raised"}
+                statuses = [record.status for record in kept.engines()]
+            found = {found.kind for status in statuses for found in status.findings}
+            if alerts <= raised.keys() and (finding is None or finding in found):
+                assert all(event.step is None or event.step >= first for event in raised.values())
+                assert "serving" in {status.state for status in statuses}
+                raise SeenError
+
+    with pytest.raises(SeenError):
+        run_demo(config, console=console, on_step=look)
 
 
 def test_without_json_the_lines_name_a_sidecar_to_kill_and_have_no_trailing_spaces():
@@ -200,27 +185,9 @@ def test_a_sidecar_that_is_not_there_is_said_once():
     assert (summary["bounds_from_fallback"], summary["round_trip_seconds"]) == (6, None)
 
 
-def test_sigterm_before_the_first_step_ends_everything():
-    with demo() as process:
-        children = Children(process.stderr)
-        process.terminate()
-        output, rest = process.communicate()
-        assert (process.returncode, output) == (143, "")
-        assert "Traceback" not in rest
-        children.end()
-
-
-def test_a_killed_learner_leaves_nothing_behind():
-    with demo() as process:
-        children = Children(process.stderr)
-        read_until(process.stderr, "^metrics: ")
-        process.kill()
-        children.end()
-
-
 def test_a_killed_rollout_process_is_an_error_and_not_a_hang():
     with demo() as process:
-        children = Children(process.stderr)
+        children = DemoChildren(process)
         read_until(process.stderr, "^metrics: ")
         os.kill(children.rollout, signal.SIGKILL)
         output, rest = process.communicate()
@@ -228,48 +195,3 @@ def test_a_killed_rollout_process_is_an_error_and_not_a_hang():
         assert f"the rollout process (pid {children.rollout}) ended early with exit code -9" in rest
         assert "Traceback" not in rest
         children.end()
-
-
-@contextmanager
-def demo_on_a_terminal(*arguments):
-    """A demo in a process group of its own, and what is on its screen."""
-    controller, terminal = pty.openpty()
-    termios.tcsetwinsize(terminal, (24, 80))
-    with open(terminal, "wb", buffering=0) as end:
-        command = [*SATWATCH, "demo", *arguments]
-        process = subprocess.Popen(command, stdin=end, stdout=end, stderr=end, start_new_session=True)
-    with process, open(controller, "rb", buffering=0) as screen:
-        try:
-            yield process, screen
-        finally:
-            process.kill()
-
-
-def test_on_a_terminal_a_sidecar_that_was_killed_is_not_waited_for():
-    with demo_on_a_terminal("--steps", "60") as (process, screen):
-        shown = _read_screen(screen, until=r"step [1-9]\d*/60")
-        sidecar = int(re.search(r"kill the sidecar \(pid (\d+)\) while this runs", shown)[1])
-        os.kill(sidecar, signal.SIGKILL)
-        shown = _read_screen(screen, until=rf"The sidecar \(pid {sidecar}\) is gone, with exit code -9\.")
-        assert SIDECAR_DOWN in shown
-        assert process.wait() == 0
-
-
-def test_on_a_terminal_the_sidecar_stays_up_until_ctrl_c():
-    with demo_on_a_terminal("--steps", "10") as (process, screen):
-        shown = _read_screen(screen, until="Ctrl-C ends it")
-        url = re.search(r"metrics: (\S+)", shown)[1]
-        with urllib.request.urlopen(url, timeout=PATIENCE_SECONDS) as answer:
-            assert 'satwatch_quantile_reference{run="demo-reverse-sat-lag8-seed0"}' in answer.read().decode()
-        assert "10/10" in shown
-        os.killpg(process.pid, signal.SIGINT)
-        assert process.wait() == 0
-        with pytest.raises(OSError, match="refused"):
-            urllib.request.urlopen(url, timeout=PATIENCE_SECONDS)
-
-
-def _read_screen(screen, until):
-    shown = ""
-    while not re.search(until, shown):
-        shown += re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", screen.read(65536).decode(errors="replace"))
-    return shown

@@ -33,7 +33,7 @@ def test_effective_settings_are_toml_with_their_origin(file: Path):
         mode="json", exclude_none=True
     )
     assert tomllib.loads(result.stdout) == expected
-    origins = {line.split(" = ")[0]: line.rpartition("# ")[2] for line in result.stdout.splitlines()}
+    origins = {line.split(" = ")[0]: line.rpartition("# ")[2] for line in result.stdout.splitlines() if " = " in line}
     assert {name for name, origin in origins.items() if origin == "satwatch.toml"} == {"listen", "metrics_port"}
     assert set(origins.values()) == {"satwatch.toml", "default"}
 

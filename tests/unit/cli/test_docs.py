@@ -19,6 +19,7 @@ from satwatch.analyze.sources import READERS
 from satwatch.cli.app import app
 from satwatch.probe.settings import ProbeSettings
 from satwatch.sat import diagnostics
+from satwatch.server.history_settings import HistorySettings
 from satwatch.server.settings import MIB, TABLES, Settings, load_settings
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -29,9 +30,10 @@ def page(*names: str) -> str:
     return "\n".join((DOCS / name).read_text(encoding="utf-8") for name in names)
 
 
-@pytest.mark.parametrize(
-    "command", ["serve", "analyze", "probe", "forecast", "demo", "check", "check-config", "bench", "version"]
-)
+COMMANDS = tuple(command.name for command in app.registered_commands)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_and_option(command: str):
     screen = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).stdout
     options = set(re.findall(r"(?<=[\s│])--[a-z][a-z-]+", screen.partition("Options")[2])) - {"--help"}
@@ -69,7 +71,10 @@ def test_every_mark():
     }
 
 
-@pytest.mark.parametrize(("heading", "settings"), [("Settings", Settings), ("The probe inside", ProbeSettings)])
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("Settings", Settings), ("The history", HistorySettings), ("The probe inside", ProbeSettings)],
+)
 def test_every_setting(heading: str, settings: type[BaseModel]):
     schema = settings.model_json_schema()["properties"]
     rows = table(page("cli.md").partition(f"### {heading}")[2])

@@ -77,7 +77,7 @@ def test_each_module_of_an_extra_belongs_to_a_requirement_of_it():
 
     for extra, modules in MODULES.items():
         required = {re.match(r"[a-z-]+", line)[0] for line in given["optional-dependencies"][extra]}
-        assert {distributions[module][0].replace("_", "-") for module in modules} == required
+        assert {distributions[module][0].lower().replace("_", "-") for module in modules} == required
 
 
 def failing(error: BaseException) -> typer.Typer:

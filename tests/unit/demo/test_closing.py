@@ -100,3 +100,22 @@ def test_no_contraction_is_claimed_where_there_was_none(objective, line):
 def test_who_bounded_the_batches_is_counted(answered, computed, round_trip, line):
     counts = {"bounds_from_sidecar": answered, "bounds_from_fallback": computed, "round_trip_seconds": round_trip}
     assert _said([_record(0, **counts)])[5] == line
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        ("lag", "the engine took new weights at every 32nd version only, and said so."),
+        ("nan", "the engine gave 3 tokens a step a log-prob that is no number."),
+        ("stale-engine", "the engine took no more weights, and named each new version as its own."),
+        ("temperature", "the engine sampled at temperature 1.5, which the trainer took for 1."),
+    ],
+)
+def test_an_injected_fault_is_named_with_its_first_step(fault, line):
+    said = _said([_record(i) for i in range(9)], fault=fault)
+    assert said[1] == f"Injected from step 3 on: fault {fault}, {line}"
+
+
+def test_a_fault_that_the_run_did_not_come_to_is_no_fault():
+    said = _said([_record(0)], steps=9, fault="nan")
+    assert said[1] == "The fault nan was to come with step 3, which was not reached."

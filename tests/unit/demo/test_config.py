@@ -24,6 +24,10 @@ from satwatch.errors import ConfigError
         ("learning_rate", 0.0),
         ("learning_rate", float("nan")),
         ("learning_rate", float("inf")),
+        ("fault", "fire"),
+        ("fault_step", -1),
+        ("fault_step", 600),
+        ("fault_step", 1.5),
     ],
 )
 def test_a_setting_outside_its_range_is_refused_by_name(field, value):
@@ -48,4 +52,11 @@ def test_a_batch_is_generated_exactly_lag_versions_before_it_trains(lag, version
 
 def test_the_run_is_named_after_its_settings_unless_it_has_a_name():
     assert DemoConfig(objective="sat-gspo", lag=4, seed=7).run_name == "demo-reverse-sat-gspo-lag4-seed7"
-    assert DemoConfig(run="mine").run_name == "mine"
+    assert DemoConfig(run="mine", fault="nan").run_name == "mine"
+    assert DemoConfig(fault="stale-engine").run_name == "demo-reverse-sat-lag8-seed0-stale-engine"
+
+
+def test_a_fault_begins_after_a_third_of_the_steps_unless_told():
+    assert DemoConfig().first_faulty_batch is None
+    assert DemoConfig(fault="nan").first_faulty_batch == 200
+    assert DemoConfig(fault="nan", fault_step=0).first_faulty_batch == 0

@@ -7,9 +7,9 @@ import torch
 from satwatch.client import FakeClient
 from satwatch.client.fallback import local_bounds
 from satwatch.demo import DemoConfig
+from satwatch.demo.engine import generate
 from satwatch.demo.learner import Learner, clipped_objective, group_advantages
 from satwatch.demo.policy import initial_policy
-from satwatch.demo.rollout import generate
 from satwatch.demo.task import TASKS
 from satwatch.hooks import ClipRadii
 from satwatch.sat import clip_bounds, surrogate
@@ -85,6 +85,57 @@ def test_every_microbatch_is_sent_with_what_is_known_of_it():
         np.testing.assert_array_equal(microbatch.behavior_logprob.numpy(), batch.behavior_logprob[rows])
         expected = group_advantages(torch.from_numpy(batch.reward[rows]), 8)
         assert torch.equal(microbatch.advantage, expected[:, None])
+
+
+def test_batches_carry_the_engine_and_the_learners_own_log_probs_of_the_version_named():
+    config = _config(lag=1, microbatches=2)
+    client = _client(config)
+    learner, engine = _learner(config, client), initial_policy(TASKS["reverse"], 0)
+    for number in range(3):
+        learner.step(generate(config, engine, number))
+    present, one_back, unlike = (client.calls[i].batch for i in (0, 2, 4))
+    assert all(call.batch.behavior_engines is not None for call in client.calls)
+    # Versions 0 and 0 again: the engine has these very weights, so that nothing is left of log pi(l) - log mu.
+    for batch in (present, one_back):
+        torch.testing.assert_close(batch.reference_logprob, batch.behavior_logprob, atol=1e-5, rtol=0)
+    assert (unlike.reference_logprob - unlike.behavior_logprob).abs().mean() > 1e-3
+    assert one_back.log_ratio.abs().mean() > 1e-3
+
+
+def test_a_reference_that_is_not_kept_is_not_sent():
+    config = _config(lag=3)
+    client = _client(config)
+    _learner(config, client).step(generate(config, initial_policy(TASKS["reverse"], 0), number=5))
+    assert client.calls[0].batch.reference_logprob is None
+
+
+def test_a_step_is_reported_and_ended():
+    config = _config()
+    client = _client(config)
+    batch = generate(config, initial_policy(TASKS["reverse"], 0), number=0)
+    _learner(config, client).step(batch)
+    (report,) = client.reports
+    assert (report.step, client.ended) == (0, [0])
+    assert report.measures["reward"].count == 32
+    assert report.measures["reward"].mean == pytest.approx(float(batch.reward.mean()))
+    assert report.measures["response_length"].mean == 6
+    # At ratio 1 the objective of a token is its advantage, and those are 0 on average.
+    assert report.measures["loss"].mean == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["sat", "sat-gspo"])
+def test_log_probs_that_are_no_numbers_leave_the_policy_sound(objective):
+    config = _config(objective=objective, fault="nan", fault_step=0)
+    client = _client(config)
+    learner = _learner(config, client, seed=1)
+    before = _vector(learner.policy)
+    record = learner.step(generate(config, initial_policy(TASKS["reverse"], 0), number=0))
+    assert _log_ratios(client).isnan().sum() == 3
+    assert math.isfinite(record.log_ratio_abs_mean)
+    assert math.isfinite(record.quantile_reference)
+    after = _vector(learner.policy)
+    assert after.isfinite().all()
+    assert not torch.equal(before, after)
 
 
 def test_the_log_ratio_is_the_policys_log_prob_less_the_engines():

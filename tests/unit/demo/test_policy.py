@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from satwatch.demo.policy import initial_policy, response_distribution, sample
+from satwatch.demo.policy import initial_policy, response_distribution, sample, score
 from satwatch.demo.task import TASKS
 
 
@@ -62,3 +62,24 @@ def test_the_policy_has_about_1e5_parameters_that_the_seed_fixes():
     assert policy.parameter_count == 102_795
     assert all(torch.equal(a, b) for a, b in zip(policy.parameters(), same.parameters(), strict=True))
     assert not torch.equal(policy.token.weight, other.token.weight)
+
+
+def test_scores_with_a_shared_prefill_are_those_of_the_whole_sequence():
+    task = TASKS["reverse"]
+    policy = initial_policy(task, seed=1)
+    tokens, _ = _sampled(policy, task)
+    samples = len(tokens) // len(tokens[:, : task.prompt_length].unique(dim=0))
+    distribution = response_distribution(policy, tokens, task.prompt_length)
+    expected = distribution.gather(2, tokens[:, task.prompt_length :, None]).squeeze(2)
+    assert samples > 1
+    torch.testing.assert_close(score(policy, tokens, task.prompt_length, samples), expected, atol=1e-5, rtol=0)
+
+
+def test_a_higher_temperature_samples_and_scores_a_flatter_distribution():
+    task = TASKS["sort"]
+    policy = initial_policy(task, seed=2)
+    prompts = task.draw_prompts(1, torch.Generator().manual_seed(0))
+    tokens, logprob = sample(policy, prompts, 8, task.response_length, torch.Generator().manual_seed(0), 1.5)
+    logits = policy(tokens[:, :-1], first=task.prompt_length - 1)
+    expected = (logits / 1.5).log_softmax(dim=-1).gather(2, tokens[:, task.prompt_length :, None]).squeeze(2)
+    torch.testing.assert_close(logprob, expected.detach(), atol=1e-5, rtol=0)

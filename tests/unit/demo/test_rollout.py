@@ -8,9 +8,11 @@ import torch
 
 from satwatch.client import FakeClient
 from satwatch.demo import DemoConfig
+from satwatch.demo.engine import generate, serve
+from satwatch.demo.faults import version_held
 from satwatch.demo.learner import Learner
 from satwatch.demo.policy import initial_policy
-from satwatch.demo.rollout import RolloutError, RolloutProcess, generate, serve
+from satwatch.demo.rollout import RolloutError, RolloutProcess
 from satwatch.demo.run import train
 from satwatch.demo.task import TASKS
 from satwatch.demo.weights import WeightStore
@@ -27,7 +29,7 @@ def _simulate(config, client):
     for number in range(config.steps):
         kept.append([p.detach().bfloat16().float() for p in learner.policy.parameters()])
         with torch.no_grad():
-            for mine, published in zip(engine.parameters(), kept[max(0, number - config.lag)], strict=True):
+            for mine, published in zip(engine.parameters(), kept[version_held(config, number)], strict=True):
                 mine.copy_(published)
         records.append(learner.step(generate(config, engine, number)))
     return records
@@ -58,6 +60,23 @@ def test_an_asynchronous_run_is_the_simulated_one_whatever_the_timing(lag):
     assert versions == [[max(0, t - lag)] for t in range(6) for _ in range(config.microbatches)]
     assert [r.version_lag for r in records] == [min(t, lag) for t in range(6)]
     assert client.published == list(range(7))
+    assert client.ended == list(range(6))
+    assert [scores.version for scores in client.canaries] == [0]
+
+
+@pytest.mark.parametrize("fault", ["lag", "nan", "stale-engine", "temperature"])
+def test_a_faulty_run_is_the_simulated_one_too(fault):
+    config = DemoConfig(lag=1, fault=fault, fault_step=2, **SMALL)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        faulty = _outcome(_asynchronous(config, FakeClient()))
+        assert faulty == _outcome(_simulate(config, FakeClient()))
+        sound = _outcome(_simulate(DemoConfig(lag=1, **SMALL), FakeClient()))
+    finally:
+        torch.set_num_threads(threads)
+    assert faulty[:2] == sound[:2]
+    assert faulty[2:] != sound[2:]
 
 
 def test_batches_follow_seed_number_and_task_alone():
@@ -83,7 +102,6 @@ def test_the_engine_ends_when_the_learner_is_gone():
     threads = torch.get_num_threads()
     serve(config, store, versions, batches)
     torch.set_num_threads(threads)
-    assert learner_batches.recv().number == 0
     assert not learner_batches.poll()
     for end in (versions, learner_batches, batches):
         end.close()

@@ -1,13 +1,10 @@
-import subprocess
-import sys
-
 import pytest
 
 from satwatch.demo import sidecar
-from satwatch.demo.sidecar import SidecarProcess, parse_address
+from satwatch.demo.sidecar import Announcement, SidecarProcess, parse_announcement
 from satwatch.errors import UnavailableError
 
-FIRST_LINE = "satwatch 0.1.0 grpc=127.0.0.1:41 metrics=http://127.0.0.1:42/metrics device=cpu"
+FIRST_LINE = "satwatch 0.1.0 grpc=127.0.0.1:41 metrics=http://127.0.0.1:42/metrics device=cpu history=/a b/c.sqlite"
 
 
 def _pretend(monkeypatch, code):
@@ -15,17 +12,31 @@ def _pretend(monkeypatch, code):
 
 
 @pytest.mark.parametrize(
-    ("line", "address"),
+    ("line", "announcement"),
     [
-        (FIRST_LINE, "127.0.0.1:41"),
-        ("satwatch 0.1.0 grpc=unix:/run/s.sock device=cpu", "unix:/run/s.sock"),
+        (FIRST_LINE, Announcement("127.0.0.1:41", "/a b/c.sqlite")),
+        (f"{FIRST_LINE}\n", Announcement("127.0.0.1:41", "/a b/c.sqlite")),
+        ("satwatch 0.1.0 grpc=unix:/run/s.sock device=cpu history=off", Announcement("unix:/run/s.sock", None)),
         ("satwatch 0.1.0 device=cpu", None),
         ("warning: grpc=127.0.0.1:41", None),
         ("", None),
     ],
 )
-def test_the_first_line_names_the_address(line, address):
-    assert parse_address(line) == address
+def test_the_first_line_names_address_and_history(line, announcement):
+    assert parse_announcement(line) == announcement
+
+
+def test_a_history_in_a_folder_of_the_moment_is_temporary():
+    assert Announcement("127.0.0.1:41", "/tmp/satwatch-demo-x1/satwatch-demo.sqlite").is_temporary
+    assert not Announcement("127.0.0.1:41", "/tmp/satwatch/satwatch-demo.sqlite").is_temporary
+    assert not Announcement("127.0.0.1:41", None).is_temporary
+
+
+@pytest.mark.parametrize(("store", "options"), [("auto", "[]"), ("a b.sqlite", "['--store', 'a b.sqlite']")])
+def test_the_store_is_the_sidecars_option_where_one_is_named(monkeypatch, store, options):
+    _pretend(monkeypatch, "import sys; print('satwatch 0 grpc=a:1 history=', sys.argv[1:], flush=True)")
+    with SidecarProcess(store) as process:
+        assert process.announcement().history == f" {options}"
 
 
 def test_a_warning_before_the_first_line_does_no_harm(monkeypatch):
@@ -55,23 +66,3 @@ def test_a_sidecar_that_ignores_sigterm_is_killed(monkeypatch):
     with SidecarProcess() as process:
         process.address()
     assert process.wait() == -9
-
-
-def test_the_leash_ends_the_command_when_its_holder_is_gone(tmp_path):
-    package = tmp_path / "satwatch" / "__main__.py"
-    package.parent.mkdir()
-    package.write_text("import signal, sys\nprint(sys.argv[1:], flush=True)\nwhile True: signal.pause()\n")
-    # A stand-in for the command: its __main__ is found before the real one.
-    code = (
-        "import sys, satwatch; satwatch.__path__.insert(0, sys.argv.pop(1))\n"
-        "from satwatch.demo import leash; leash.main()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code, str(package.parent), "serve"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout.readline() == "['serve']\n"
-        process.stdin.close()
-        assert process.wait() == -15

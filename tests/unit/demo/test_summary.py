@@ -23,6 +23,7 @@ JSON_KEYS = [
     "seconds",
     "run",
     "metrics_url",
+    "history",
     "round_trip_seconds",
 ]
 
@@ -91,8 +92,9 @@ def test_the_round_trip_is_the_median_of_the_steps_that_have_one():
 
 
 def test_the_summary_names_the_run_and_where_its_metrics_are():
-    summary = summarize_run(DemoConfig(run="mine"), [record(0)], 1.0, "http://127.0.0.1:1/metrics")
-    assert (summary.run, summary.metrics_url) == ("mine", "http://127.0.0.1:1/metrics")
+    url = "http://127.0.0.1:1/metrics"
+    summary = summarize_run(DemoConfig(run="mine"), [record(0)], 1.0, metrics_url=url, history="a.sqlite")
+    assert (summary.run, summary.metrics_url, summary.history) == ("mine", url, "a.sqlite")
 
 
 @pytest.mark.parametrize(
