@@ -238,6 +238,32 @@ def test_an_engine_that_scores_as_the_trainer_does_is_never_accused(values, serv
         assert status.canary_log_ratio_abs_mean < 1e-9
 
 
+@given(
+    st.lists(st.floats(-9, -0.1), min_size=20, max_size=20, unique=True),
+    st.lists(st.tuples(st.booleans(), st.booleans(), st.booleans()), min_size=1, max_size=12),
+)
+def test_an_engine_that_stands_still_is_accused_from_its_first_proof_until_it_moves_and_never_after(values, steps):
+    """Each step is a version: whether the engine takes it, whether the trainer scores it, and if so, before or after.
+
+    Of the trainer's scores three are kept.
+    """
+    memory, facts, held, proven = EngineMemory.new("a"), TrainerFacts("run"), 0, None
+    for version, (is_taken, is_scored, is_late) in enumerate(((True, True, True), *steps)):
+        told = CanaryScores(CANARIES[0], version, packed([x - version / 8 for x in values]))
+        after = replace(facts, canaries=(*facts.canaries, told)[-3:]) if is_scored else facts
+        held = version if is_taken else held
+        memory = observe(memory, EngineSnapshot("a", 5.0 * version, version_label=str(version)), facts)
+        answer = CanaryAnswer(5.0 * version + 1, str(version), tuple(x - held / 8 for x in values))
+        memory = observe_canary(memory, CANARIES[0], answer, facts if is_late else after)
+        facts = after
+        (status,) = conclude(5.0 * version + 2, {"a": memory}, facts, CONFIG)
+        is_known = any(scores.version == held for scores in facts.canaries)
+        if held != version and is_scored and is_known:
+            proven = held
+        assert (status.state == "wrong_weights") >= (proven == held and held != version)
+        assert held != version or status.state == "serving"
+
+
 @given(st.data())
 def test_canaries_stay_within_their_share_of_a_busy_engines_requests(data):
     """Of its other requests a hundredth, and one round a version where none came for a minute."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 
@@ -20,12 +19,10 @@ from satwatch.probe.judge.canary import (
     stretch,
 )
 from satwatch.probe.judge.limits import JudgeConfig
-from satwatch.probe.judge.memory import Answer, EngineMemory
-from satwatch.probe.judge.versions import version_of
+from satwatch.probe.judge.memory import Answer, CanaryMemory, EngineMemory
+from satwatch.probe.judge.stale import NOISE_TIMES, apart, is_frozen, is_still_proven, still
+from satwatch.probe.judge.versions import has_fallen, version_of
 from satwatch.types import CanaryScores, Finding
-
-# An engine's scores count as unchanged within this many times what they differ by without any change.
-NOISE_TIMES: Final = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +67,15 @@ def _recall(memory: EngineMemory, answer: Answer, book: Book, config: JudgeConfi
 
 
 def _weigh_canary(memory: EngineMemory, answer: Answer, book: Book, config: JudgeConfig) -> Evidence:
-    version, kept = memory.versions.version_served, memory.canary.trainer
+    version, kept, proof = memory.versions.version_served, memory.canary.trainer, memory.canary.proof
     is_of_it = kept is not None and kept.canary == memory.canary.canary
     page = book.page(memory.canary.canary).with_kept(kept if is_of_it else None)
+    page = page.with_kept(None if proof is None else proof.scores)
     claimed = None if version is None else page.scores_of(version)
+    if claimed is None or not claimed.is_comparable:
+        proven = _as_proven(memory.canary, answer, config)
+        if proven is not None:
+            return proven
     if claimed is not None and not claimed.is_comparable:
         return _not_comparable(_at_other_settings(claimed))
     mu = np.asarray(answer.logprobs, dtype=np.float64)
@@ -84,10 +86,24 @@ def _weigh_canary(memory: EngineMemory, answer: Answer, book: Book, config: Judg
         return Evidence()
     if version is None:
         return _unlabelled(match, config)
-    return Evidence() if claimed is None else _against_claim(claimed, match, answer, config)
+    return Evidence() if claimed is None else _against_claim(memory.canary, claimed, match, answer, config)
 
 
-def _against_claim(claimed: CanaryScores, match: Match, answer: Answer, config: JudgeConfig) -> Evidence:
+def _as_proven(canary: CanaryMemory, answer: Answer, config: JudgeConfig) -> Evidence | None:
+    """Judge scores that the trainer's of the version claimed can't be compared with by what they proved before."""
+    proof = canary.proof
+    if proof is None or proof.left > config.canary_limit or not is_still_proven(proof, answer.logprobs, canary.noise):
+        return None
+    message = (
+        f"canary: labelled {answer.label}, its log-probs are still those that equalled the trainer's version "
+        f"{proof.scores.version} under the label {proof.claimed}"
+    )
+    return Evidence((Finding("canary_older_version", message),), message, proof.scores.version)
+
+
+def _against_claim(
+    canary: CanaryMemory, claimed: CanaryScores, match: Match, answer: Answer, config: JudgeConfig
+) -> Evidence:
     """Judge scores of an engine that says which version made them."""
     found = compare(claimed, answer.logprobs)
     is_other = (
@@ -97,6 +113,8 @@ def _against_claim(claimed: CanaryScores, match: Match, answer: Answer, config: 
     )
     is_mismatch = found is None or found.abs_mean > config.canary_limit or is_other
     stretched = stretch(claimed, answer.logprobs) if is_mismatch else None
+    if stretched and is_frozen(canary.standstill, claimed, stretched[0], config.canary_limit, canary.noise):
+        stretched = None
     # Two explanations of one mismatch: the one that leaves less unexplained is told.
     if stretched and not (is_other and match.comparison.abs_mean < stretched[1]):
         return _not_comparable(_like_another_temperature(claimed, stretched[0]))
@@ -172,33 +190,18 @@ def _scores_stood_still(memory: EngineMemory, answer: Answer, book: Book) -> lis
     moved = None if before is None else distance(answer.logprobs, before.logprobs)
     if before is None or moved is None or version_of(before.label) is None or version_of(answer.label) is None:
         return []
-    is_exact, noise = moved.abs_max <= UNCHANGED, _noise(memory, answer)
+    is_exact, noise = moved.abs_max <= UNCHANGED, memory.canary.noise
     what = f"the label changed from {before.label} to {answer.label} and its scores of the canary did not change"
     due = _due(before, answer, book)
     if due is None:
-        is_told = is_exact and not _has_fallen(before.label, answer.label)
+        is_told = is_exact and not has_fallen(before.label, answer.label)
         return [Finding("label_only", f"{what} at all")] if is_told else []
-    still = max(UNCHANGED, NOISE_TIMES * noise)
-    stood = (is_exact and due > NOISE_TIMES * UNCHANGED) or (moved.abs_mean <= still and due > NOISE_TIMES * still)
+    limit = still(noise)
+    stood = (is_exact and due > NOISE_TIMES * UNCHANGED) or (moved.abs_mean <= limit and due > NOISE_TIMES * limit)
     if not stood:
         return []
     figures = f"they moved by {moved.abs_mean:.3g} nats on average, the trainer's by {due:.3g}"
     return [Finding("label_only", f"{what}: {figures}")]
-
-
-def _has_fallen(before: str, label: str | None) -> bool:
-    """Tell whether a label went back: a trainer that began again counts anew, perhaps over the same weights."""
-    was, now = version_of(before), version_of(label)
-    return was is not None and now is not None and now < was
-
-
-def _noise(memory: EngineMemory, answer: Answer) -> float:
-    """Return what the engine's scores differ by when nothing changed: between two answers of one label."""
-    repeat = memory.canary.repeat
-    if repeat is None or repeat.label != answer.label:
-        return 0.0
-    found = distance(answer.logprobs, repeat.logprobs)
-    return 0.0 if found is None else found.abs_mean
 
 
 def _due(before: Answer, answer: Answer, book: Book) -> float | None:
@@ -208,8 +211,7 @@ def _due(before: Answer, answer: Answer, book: Book) -> float | None:
     was, now = told
     if was is None or now is None or (was.temperature, was.top_p) != (now.temperature, now.top_p):
         return None
-    found = distance(list(floats(was.logprobs)), list(floats(now.logprobs)))
-    return None if found is None else found.abs_mean
+    return apart(was, now)
 
 
 def _checksum_stood_still(memory: EngineMemory) -> list[Finding]:
@@ -219,7 +221,7 @@ def _checksum_stood_still(memory: EngineMemory) -> list[Finding]:
     label, value = checksum.before
     if value != checksum.value or version_of(label) is None or version_of(checksum.label) is None:
         return []
-    if _has_fallen(label, checksum.label):
+    if has_fallen(label, checksum.label):
         return []
     what = f"the label changed from {label} to {checksum.label} and the checksum of its weights did not"
     return [Finding("label_only", what)]

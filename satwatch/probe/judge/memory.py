@@ -9,17 +9,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from satwatch.probe.judge.book import Recall
+from satwatch.probe.judge.book import Recall, open_book
+from satwatch.probe.judge.canary import distance
 from satwatch.probe.judge.pause import PauseMemory, see_pause
 from satwatch.probe.judge.restart import Counted, count, restart
+from satwatch.probe.judge.stale import Proof, Standstill, keep, prove, stand
 from satwatch.probe.judge.versions import (
     VersionHistory,
     canonical,
+    has_fallen,
     label_of_response,
     recall_publishing,
     see_answer,
     see_label,
     see_response,
+    version_of,
 )
 from satwatch.probe.snapshot import CanaryAnswer, EngineSnapshot, Problem
 from satwatch.types import Canary, CanaryScores, TrainerFacts, default_canary
@@ -48,8 +52,11 @@ class CanaryMemory:
         canary: the tokens asked last.
         answer: the latest scores of the version served.
         before: the latest scores under another label before that.
-        repeat: the answer that ``answer`` repeated, of the same label: what differs is the engine's own noise.
+        noise: what two answers of one label differed by last, mean nats: the engine's own; 0: not known, or none.
         trainer: the trainer's scores of the version served, kept when the trainer's history has moved on.
+        proof: that its weights are another version's; it stands until the scores change or the label falls.
+        standstill: for how many labels the scores have stood still.
+        is_compared: whether ``answer`` was compared with the trainer's scores of its version.
         asked_at: when the last came back, with scores or without.
         sequences: how many were asked for.
         failures: in a row.
@@ -59,8 +66,11 @@ class CanaryMemory:
     canary: Canary | None = None
     answer: Answer | None = None
     before: Answer | None = None
-    repeat: Answer | None = None
+    noise: float = 0.0
     trainer: CanaryScores | None = None
+    proof: Proof | None = None
+    standstill: Standstill | None = None
+    is_compared: bool = False
     asked_at: float | None = None
     sequences: int = 0
     failures: int = 0
@@ -170,7 +180,7 @@ def observe(memory: EngineMemory, snapshot: EngineSnapshot, facts: TrainerFacts)
         pause=pause,
         counted=count(memory.counted, snapshot.counters),
         versions=versions,
-        canary=_keep_trainer(memory.canary, versions, facts),
+        canary=_keep_trainer(_compare(memory.canary, facts), versions, facts),
         checksum=_settle(memory.checksum, versions, snapshot),
     )
 
@@ -191,9 +201,9 @@ def observe_canary(memory: EngineMemory, canary: Canary, answer: CanaryAnswer, f
         # As a failure: what is of no use must not be asked for every second.
         unused = _asked(memory.canary, answer.at, count, failures=memory.canary.failures + 1)
         return replace(memory, canary=unused)
-    asked = _asked(memory.canary, answer.at, count, failures=0)
+    asked = _asked(_compare(memory.canary, facts), answer.at, count, failures=0)
     scored = _scored(asked, canary, Answer(label, answer.at, answer.logprobs))
-    return replace(memory, canary=_keep_trainer(scored, versions, facts))
+    return replace(memory, canary=_compare(_keep_trainer(scored, versions, facts), facts))
 
 
 def observe_canary_failure(memory: EngineMemory, now: float, message: str) -> EngineMemory:
@@ -226,13 +236,44 @@ def _asked(canary: CanaryMemory, at: float, count: int, failures: int) -> Canary
 
 def _scored(memory: CanaryMemory, canary: Canary, answer: Answer) -> CanaryMemory:
     """File an answer: it replaces its own version's, and the other version's becomes the one before."""
-    if canary != memory.canary:
-        return replace(memory, canary=canary, answer=answer, before=None, repeat=None, trainer=None)
-    was = memory.answer
-    if was is not None and was.label == answer.label:
-        return replace(memory, answer=answer, repeat=was)
+    was, version = memory.answer, version_of(answer.label)
+    if canary != memory.canary or was is None:
+        begun = None if version is None else Standstill(answer.logprobs)
+        kept = replace(memory, before=None, noise=0.0, trainer=None) if canary != memory.canary else memory
+        return replace(kept, canary=canary, answer=answer, proof=None, standstill=begun, is_compared=False)
+    is_repeated = was.label == answer.label
     # The noise measured under the earlier version is the best known until this one is repeated.
-    return replace(memory, answer=answer, before=was)
+    moved = distance(answer.logprobs, was.logprobs) if is_repeated else None
+    noise = memory.noise if moved is None else moved.abs_mean
+    # A label that fell is a trainer that counts anew: its versions mean other weights.
+    is_anew = version is None or has_fallen(was.label, answer.label)
+    stood = None if is_anew else memory.standstill
+    return replace(
+        memory,
+        answer=answer,
+        before=memory.before if is_repeated else was,
+        noise=noise,
+        proof=None if is_anew else keep(memory.proof, answer.logprobs),
+        standstill=stand(stood, answer.logprobs, memory.noise, is_new_label=not is_repeated),
+        is_compared=False,
+    )
+
+
+def _compare(memory: CanaryMemory, facts: TrainerFacts) -> CanaryMemory:
+    """Compare an answer once with the trainer's scores of its version, which may come when the label has moved on."""
+    answer = memory.answer
+    version = None if answer is None else version_of(answer.label)
+    if answer is None or version is None or memory.is_compared:
+        return memory
+    claimed = facts.scores_of(version)
+    if claimed is None or claimed.canary != memory.canary or not claimed.is_comparable:
+        return memory
+    page, standstill = open_book(facts.canaries).page(memory.canary), memory.standstill
+    if memory.proof is not None:
+        page = page.with_kept(memory.proof.scores)
+    if standstill is not None and standstill.trainer is None:
+        standstill = replace(standstill, trainer=claimed)
+    return replace(memory, proof=prove(page, claimed, answer.logprobs), standstill=standstill, is_compared=True)
 
 
 def _keep_trainer(canary: CanaryMemory, versions: VersionHistory, facts: TrainerFacts) -> CanaryMemory:

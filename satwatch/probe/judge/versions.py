@@ -87,6 +87,12 @@ def version_of(label: str | None) -> int | None:
         return None
 
 
+def has_fallen(before: str | None, label: str | None) -> bool:
+    """Tell whether a label went back: a trainer that began again counts anew, perhaps over the same weights."""
+    was, now = version_of(before), version_of(label)
+    return was is not None and now is not None and now < was
+
+
 def canonical(label: str | None) -> str | None:
     """Write one version in one way.
 
@@ -123,7 +129,7 @@ def see_label(history: VersionHistory, at: float, took: float, label: str | None
         # A response from before the change says nothing of what came after it, be that newer or older. One that came
         # during the look is from before if it names the label that was, or an older version than the new one.
         is_past = history.response_at <= at - took or history.response == history.label
-        is_past = is_past or _is_older(history.response, label)
+        is_past = is_past or has_fallen(label, history.response)
         history = replace(
             history,
             label=label,
@@ -133,11 +139,6 @@ def see_label(history: VersionHistory, at: float, took: float, label: str | None
         )
     history = _settle(replace(history, is_said=label is not None), at)
     return replace(history, looks=(*history.looks, at)[-LOOKS_TO_ACCUSE:])
-
-
-def _is_older(label: str | None, other: str) -> bool:
-    version, than = version_of(label), version_of(other)
-    return version is not None and than is not None and version < than
 
 
 def see_answer(history: VersionHistory, at: float, took: float, label: str | None) -> VersionHistory:
