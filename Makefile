@@ -27,7 +27,7 @@ $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || {
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo bench test lint parts trainers engines generated proto proto-baseline lock clean
+.PHONY: help setup demo bench test lint parts trainers engines generated screenshots proto proto-baseline lock clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -37,7 +37,7 @@ setup: $(VENV)/.ready ## Create .venv from the lock, satwatch in it as editable
 demo: setup ## Train a small policy asynchronously, guarded by a sidecar (ARGS="--lag 4")
 	@$(VENV)/bin/satwatch demo $(ARGS)
 
-bench: setup ## Measure a round trip to the sidecar, the exact quantile, the probe, and a step of TRL with the hook
+bench: setup ## Measure a round trip, the exact quantile, the probe, the dashboard, and a step of TRL with the hook
 	@$(MAKE) --no-print-directory $(TRAINER_VENVS)/trl/.ready || echo "TRL could not be installed: its part is left out"
 	@$(VENV)/bin/satwatch bench $(ARGS)
 
@@ -69,6 +69,9 @@ generated: setup ## Write again what comes from code: docs/metrics.md, the Prome
 	@$(VENV)/bin/python -m satwatch.server.metrics_page > docs/metrics.md.new && mv docs/metrics.md.new docs/metrics.md
 	@$(VENV)/bin/python -m satwatch._dashboard.prometheus.generate
 	@$(VENV)/bin/python -m satwatch._dashboard.grafana.generate
+
+screenshots: setup ## Take the README's pictures of the dashboard anew, from a demo, with Chromium
+	@$(VENV)/bin/python docs/figures/dashboard.py
 
 proto: $(PROTO_VENV)/.ready ## Generate satwatch/v1 from proto/
 	@$(PROTO_VENV)/bin/python -m grpc_tools.protoc -I proto \

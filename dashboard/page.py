@@ -1,0 +1,31 @@
+"""What a page is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from satwatch._dashboard.view import Part, View
+
+STEPS: Final[tuple[Part, ...]] = ("points", "last", "versions")
+JUDGED: Final[tuple[Part, ...]] = ("events", "active")
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A page: its place in the address line and the menu, and what draws it.
+
+    Attributes:
+        path: its last part of the address; the first page's is also the empty one.
+        title: in the menu.
+        icon: likewise.
+        draw: draws one look at a run.
+        needs: what it reads of every look.
+    """
+
+    path: str
+    title: str
+    icon: str
+    draw: Callable[[View], None]
+    needs: tuple[Part, ...] = STEPS

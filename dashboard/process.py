@@ -1,0 +1,145 @@
+"""The dashboard as a process: started on a loopback port, ended with whoever started it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import IO, Final
+
+from satwatch.errors import ConfigError, UnavailableError, required
+
+HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8501
+ADDRESS_VARIABLE: Final = "SATWATCH_ADDRESS"
+STORE_VARIABLE: Final = "SATWATCH_DASHBOARD_STORE"
+START_SECONDS: Final = 60.0  # importing streamlit and torch on a busy machine takes a while
+CLOSE_SECONDS: Final = 10.0
+_LOOK_SECONDS: Final = 0.1
+_HEALTH: Final = "/_stcore/health"
+_GOOD: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class DashboardProcess:
+    """A dashboard that answers.
+
+    Attributes:
+        url: where, for a browser.
+        pid: its process id.
+        process: the process.
+    """
+
+    url: str
+    pid: int
+    process: subprocess.Popen[str]
+
+    def wait(self) -> int:
+        """Wait until it ends; return its exit code, negative for a signal."""
+        return self.process.wait()
+
+
+@contextmanager
+def dashboard_process(address: str, port: int = DEFAULT_PORT, *, store: str = "") -> Iterator[DashboardProcess]:
+    """Run the dashboard until the block ends, or until this process does, however it ends.
+
+    Args:
+        address: the sidecar or the history that it looks at, HOST:PORT or unix:PATH.
+        port: loopback port of its pages; 0 picks a free one.
+        store: what the history is called where it is a stored one; empty: it is a sidecar's.
+
+    Yields:
+        The dashboard, once its pages answer.
+
+    Raises:
+        ConfigError: a port that can't be bound.
+        UnavailableError: it ended instead of answering, or did not answer within a minute.
+    """
+    port = _bindable(port)
+    # A session of its own: a Ctrl-C on the terminal reaches the starter alone, which then ends the dashboard.
+    process = subprocess.Popen(
+        [sys.executable, "-m", "satwatch._dashboard", str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, ADDRESS_VARIABLE: address, STORE_VARIABLE: store, "OMP_NUM_THREADS": "1"},
+        start_new_session=True,
+    )
+    last_lines: deque[str] = deque(maxlen=5)
+    # Its output is read to the end, so that a full pipe never stops it.
+    reader = threading.Thread(target=_read, args=(process.stdout, last_lines), daemon=True)
+    reader.start()
+    try:
+        _wait_until_it_answers(process, port, last_lines)
+        yield DashboardProcess(f"http://{HOST}:{port}", process.pid, process)
+    finally:
+        _end(process, reader)
+
+
+def _bindable(port: int) -> int:
+    """Return the port, or a free one for 0.
+
+    Raises:
+        ConfigError: it is no port, it is taken, or this user may not bind it.
+    """
+    if not 0 <= port <= 65_535:
+        raise ConfigError(required("port", port, "0 to 65535"))
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            came = f"{port} ({error.strerror})"
+            raise ConfigError(required("port", came, f"a free port of {HOST}, or 0 to pick one")) from error
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_it_answers(process: subprocess.Popen[str], port: int, last_lines: deque[str]) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not _answers(port):
+        if process.poll() is not None:
+            came = f"exit code {process.returncode} ({' | '.join(last_lines) or 'no output'})"
+            raise UnavailableError(required("dashboard", came, f"pages on {HOST}:{port}"))
+        if time.monotonic() > deadline:
+            raise UnavailableError(required("dashboard", f"no answer in {START_SECONDS:g} s", f"one on {HOST}:{port}"))
+        time.sleep(_LOOK_SECONDS)
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection(HOST, port, timeout=1.0)
+    try:
+        connection.request("GET", _HEALTH)
+        return connection.getresponse().status == _GOOD
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+def _read(output: IO[str], last_lines: deque[str]) -> None:
+    for line in output:
+        if line.strip():
+            last_lines.append(line.strip())
+
+
+def _end(process: subprocess.Popen[str], reader: threading.Thread) -> None:
+    process.terminate()
+    try:
+        process.wait(CLOSE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    reader.join(CLOSE_SECONDS)
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            with suppress(OSError):
+                pipe.close()

@@ -1,0 +1,167 @@
+"""The sidebar: which run, which life, which steps, and whether an open run is followed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import streamlit as st
+
+from satwatch._dashboard import source
+from satwatch._dashboard.selection import DEFAULT_SPAN, NEWEST, SPANS, Selection, find, missing, read_link
+from satwatch._dashboard.wording import count, duration, literal, moment, shortened
+from satwatch.types import RunRecord
+
+# What the link said is taken over once a visit; from then on the widgets say it.
+_LINKED: Final = "linked"
+ADDRESS: Final = "address"
+# What a page asks for, by its name in a link.
+KEPT: Final = {"step": "step", "engine": "engine", "other": "with"}
+
+
+def ask_address() -> str:
+    """Show where the data comes from; a sidecar can be exchanged for another. Return the address."""
+    if source.store_name():
+        st.sidebar.caption(f":material/database: {literal(source.store_name())}")
+        return source.default_address()
+    if ADDRESS not in st.session_state:
+        st.session_state[ADDRESS] = source.default_address()
+    with st.sidebar.popover(f":material/lan: {literal(st.session_state[ADDRESS])}"):
+        given = st.text_input("Sidecar", key=f"{ADDRESS}_typed", placeholder="HOST:PORT or unix:PATH")
+        if given and given.strip() != st.session_state[ADDRESS]:
+            st.session_state[ADDRESS] = given.strip()
+            st.rerun()
+    return str(st.session_state[ADDRESS])
+
+
+def select(lives: Sequence[RunRecord]) -> Selection:
+    """Show the widgets, and return what they select; the browser's address line says it too.
+
+    Args:
+        lives: all lives kept, the one heard of last first; at least one.
+    """
+    linked = _take_link(lives)
+    with st.sidebar:
+        if linked:
+            st.warning(f"{literal(linked)} isn't kept here. Shown is what is.", icon=":material/link_off:")
+        runs = list(dict.fromkeys(one.run for one in lives))
+        _keep_valid("run", runs, runs[0])
+        run = st.selectbox("Run", runs, format_func=shortened, key="run", on_change=_forget)
+        life = _life(lives, run)
+        span = (
+            st.segmented_control("Newest steps", list(SPANS), format_func=SPANS.__getitem__, key="span") or DEFAULT_SPAN
+        )
+        record = find(lives, run, life)
+        first, last = _custom(record) if span == "custom" else (None, None)
+        is_live = st.toggle("Live", key="live", help="Follows an open run, every two seconds.")
+        if record is not None:
+            _about(record)
+    state = st.session_state
+    asked = {name: state.get(f"kept_{name}") for name in KEPT}
+    selection = Selection(run, life, span, first, last, is_live, asked["step"], asked["engine"] or "", asked["other"])
+    _write_link(selection)
+    return selection
+
+
+def keep(name: str, value: object) -> None:
+    """Keep what a page asks for beyond the visit to it, and let the link say it.
+
+    Args:
+        name: of ``KEPT``.
+        value: what; None or empty: nothing.
+    """
+    if st.session_state.get(f"kept_{name}") != value:
+        st.session_state[f"kept_{name}"] = value
+        parameter = KEPT[name]
+        if value in (None, ""):
+            st.query_params.pop(parameter, None)
+        else:
+            st.query_params[parameter] = str(value)
+
+
+def kept(name: str) -> Any:  # noqa: ANN401 - whatever was kept
+    """Return what a page asked for, or None."""
+    return st.session_state.get(f"kept_{name}")
+
+
+def _forget() -> None:
+    """Forget what pages were asked for of another run."""
+    for name in KEPT:
+        for key in (name, f"kept_{name}"):
+            st.session_state.pop(key, None)
+
+
+def _write_link(selection: Selection) -> None:
+    link = selection.link()
+    if st.query_params.to_dict() != link:
+        st.query_params.from_dict(link)
+
+
+def _take_link(lives: Sequence[RunRecord]) -> str:
+    """Set the widgets from the link of a new visit; say what it names that isn't kept."""
+    state = st.session_state
+    if _LINKED not in state:
+        params = st.query_params.to_dict()
+        linked = read_link(params, lives)
+        widgets: dict[str, Any] = {
+            "run": linked.run,
+            "life": linked.life,
+            "span": linked.span,
+            "first": linked.first,
+            "last": linked.last,
+            "live": linked.is_live,
+            "kept_step": linked.step,
+            "kept_engine": linked.engine,
+            "kept_other": linked.other,
+        }
+        state.update(widgets)
+        state[_LINKED] = missing(params, lives)
+    return str(state[_LINKED])
+
+
+def _life(lives: Sequence[RunRecord], run: str) -> int:
+    mine = sorted((one for one in lives if one.run == run), key=lambda one: -one.life)
+    options = [NEWEST, *(one.life for one in mine)]
+    _keep_valid("life", options, NEWEST)
+    if len(mine) == 1:
+        st.session_state["life"] = NEWEST
+        return NEWEST
+    named = {one.life: f"{one.life}: from {moment(one.opened_at)}" for one in mine}
+    return st.selectbox(
+        "Life",
+        options,
+        format_func=lambda life: f"newest ({options[1]})" if life == NEWEST else named[life],
+        key="life",
+        help="A run that was resumed or restarted has another life. Newest follows the one that began last.",
+    )
+
+
+def _custom(record: RunRecord | None) -> tuple[int | None, int | None]:
+    for name, step in (("first", record and record.first_step), ("last", record and record.last_step)):
+        if st.session_state.get(name) is None:
+            st.session_state[name] = step
+    left, right = st.columns(2)
+    first = left.number_input("From step", step=1, key="first", value=None)
+    last = right.number_input("to step", step=1, key="last", value=None)
+    if first is not None and last is not None and first > last:
+        st.error("The range ends before it begins.")
+    return first, last
+
+
+def _keep_valid(key: str, options: Sequence[object], otherwise: object) -> None:
+    if st.session_state.get(key) not in options:
+        st.session_state[key] = otherwise
+
+
+def _about(record: RunRecord) -> None:
+    rule = record.rule
+    state = ":green-badge[open]" if record.is_open else ":gray-badge[closed]"
+    off = "" if rule.enabled else ", off: PPO's interval"
+    lines = (
+        f"{state} life {record.life}",
+        f"{count(record.steps)} steps, {count(record.batches)} batches, {count(record.tokens)} tokens",
+        f"{record.world_size} rank{'' if record.world_size == 1 else 's'}, "
+        f"heard of {duration(max(0.0, source.now() - record.last_at))} ago",
+        f"quantile {rule.quantile:g}, radii {rule.eps_low:g} and {rule.eps_high:g}, {rule.level} level{off}",
+    )
+    st.caption("  \n".join(lines))

@@ -1,0 +1,1 @@
+"""The pages: each draws one look at a run."""

@@ -1,0 +1,147 @@
+"""What pages are made of: tiles, files to save, the runbook, the lag to expect."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import socket
+
+import pytest
+
+from satwatch._dashboard import download, expected_lag, runbook, source, tiles
+from satwatch._dashboard.process import dashboard_process
+from satwatch._dashboard.selection import Selection
+from satwatch._dashboard.tiles import Tile
+from satwatch._dashboard.view import View
+from satwatch._dashboard.views.tokens import worst_rows
+from satwatch._dashboard.wording import share
+from satwatch.alerts import RULES
+from satwatch.errors import ConfigError, UnknownRunError
+from satwatch.types import BatchRecord, WorstToken
+from tests.unit.dashboard.synthetic import NOW, OTHER_RUN, RUN, SyntheticHistory
+
+
+@pytest.fixture(scope="module")
+def history():
+    return SyntheticHistory("healthy", 40)
+
+
+@pytest.fixture
+def view(monkeypatch, history):
+    monkeypatch.setattr(source, "now", lambda: NOW)
+    return View.of(history, Selection(RUN))
+
+
+@pytest.mark.parametrize(
+    ("value", "past", "said"),
+    [
+        (0.3, [0.1, 0.1, 0.2], "+0.2"),
+        (0.1, [0.3, 0.2, 0.1], "-0.1"),
+        (0.101, [0.1, 0.1, 0.1], None),  # no news
+        (0.0, [0.0, 0.0, 0.0], None),
+        (0.3, [0.1, 0.1], None),  # too few to tell
+        (None, [0.1, 0.1, 0.1], None),
+        (math.nan, [0.1, 0.1, 0.1], None),
+        (math.inf, [0.1, 0.1, 0.1], None),
+    ],
+)
+def test_a_change_is_against_the_median_and_no_news_is_none(value, past, said):
+    assert tiles.delta(Tile("label", "name", ""), value, past) == said
+
+
+def test_a_change_of_a_share_is_in_points_of_a_percent():
+    assert tiles.delta(Tile("label", "name", "", share), 0.0096, [0.01, 0.01, 0.0107]) is None
+    assert tiles.delta(Tile("label", "name", "", share), 0.009, [0.01, 0.01, 0.01]) == "-0.10%"
+
+
+def test_every_number_of_a_step_is_in_both_files(view):
+    points = view.points
+    rows = [*csv.DictReader(io.StringIO(download.as_csv(download.step_rows(points))))]
+    objects = json.loads(download.as_json(points))
+
+    assert len(rows) == len(objects) == len(points)
+    for row, told, point in zip(rows, objects, points, strict=True):
+        assert {name: float(row[name]) for name in point.values} == dict(point.values) == told["values"]
+        assert told["heat"] == list(point.heat)
+        assert {int(lag): tokens for lag, tokens in told["lags"].items()} == dict(point.lags)
+
+
+def test_numbers_that_json_lacks_are_strings():
+    batch = BatchRecord(1, 2, 0, 0, 3.0, None, {}, (WorstToken(math.nan, 4), WorstToken(-math.inf, 5)))
+
+    (told,) = json.loads(download.as_json([batch]))
+    assert [token["log_ratio"] for token in told["worst"]] == ["nan", "-inf"]
+
+
+def test_the_worst_tokens_come_first_and_nan_before_all():
+    worst = tuple(WorstToken(d, i) for i, d in enumerate((0.5, -math.inf, math.nan, -2.0)))
+
+    assert [row["d"] for row in worst_rows([BatchRecord(1, 2, 0, 0, 3.0, None, {}, worst)])] == [
+        "NaN",
+        "-∞",
+        "-2",
+        "0.5",
+    ]
+
+
+def test_the_runbook_in_the_package_has_every_alert():
+    sections = runbook.sections()
+
+    assert {rule.name for rule in RULES} <= set(sections)
+    assert all("**Do.**" in sections[rule.name] for rule in RULES)
+
+
+def test_a_guess_of_the_pipeline_is_what_the_history_knows(view):
+    guess = expected_lag.guessed(view)
+    newest = {record.status.engine: record.status for record in view.engines}
+
+    assert guess.concurrency == sum(status.requests_running for status in newest.values())
+    assert guess.batch_responses == 24  # two ranks of twelve
+    assert guess.train_seconds is None  # nobody tells it
+
+
+def test_the_lengths_of_a_forecast_have_the_mean_of_those_seen(view):
+    rows = [row for point in view.points for row in point.length_lags]
+    mean = sum(row.length for row in rows) / sum(row.responses for row in rows)
+
+    assert expected_lag.seen_lengths(view.points).mean == pytest.approx(mean, rel=0.02)
+    assert expected_lag.seen_lengths([]) is None
+
+
+def test_a_look_at_a_run_that_is_gone_is_refused(history):
+    with pytest.raises(UnknownRunError, match="gone"):
+        View.of(history, Selection("gone"))
+
+
+def test_a_look_asks_for_each_part_once(monkeypatch, history, view):
+    asked = []
+    monkeypatch.setattr(history, "steps", lambda *args, **given: asked.append(given) or [])
+
+    assert view.points is view.points
+    assert len(asked) == 1
+    assert asked[0]["max_points"] == 500
+
+
+def test_the_last_step_of_merged_ones_is_asked_for_alone(monkeypatch, history):
+    monkeypatch.setattr(source, "now", lambda: NOW)
+    monkeypatch.setattr("satwatch._dashboard.view.MAX_POINTS", 8)
+    look = View.of(history, Selection(OTHER_RUN, span="all"))
+
+    assert max(point.steps for point in look.points) > 1
+    assert (look.last.steps, look.last.last_step) == (1, look.record.last_step)
+
+
+@pytest.mark.parametrize("port", [-1, 65_536])
+def test_a_port_that_is_none_is_refused(port):
+    with pytest.raises(ConfigError, match="required 0 to 65535"), dashboard_process("127.0.0.1:1", port):
+        pass
+
+
+def test_a_port_that_is_taken_is_refused_at_once():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        refusal = pytest.raises(ConfigError, match=f"port: got {port} .*required a free port")
+        with refusal, dashboard_process("127.0.0.1:1", port):
+            pass
