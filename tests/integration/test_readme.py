@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
 
-from satwatch.client import EngineReporter, connect, default_canary
+from satwatch.client import EngineReporter, HistoryClient, connect, default_canary
+from satwatch.errors import UnknownRunError
 from satwatch.sat import clip_bounds
 
 README = (Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
 # The first is TRL's, which tests/trainers/trl/test_readme.py runs.
-TRL_HOOK, LOOP_HOOK, CANARY_HOOK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+TRL_HOOK, LOOP_HOOK, STEP_LINES, CANARY_HOOK = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 
 
 @pytest.fixture
@@ -47,6 +50,29 @@ def test_the_hook_of_a_loop_runs_as_it_stands(sidecar, trainer):
     assert gradient.isfinite().all()
     assert (gradient[trainer["mask"]] != 0).any()
     assert (gradient[~trainer["mask"]] == 0).all()
+
+
+def test_the_lines_of_a_step_bring_reward_loss_lengths_and_its_end(sidecar, trainer):
+    with connect(sidecar.address, run="steps", on_failure="raise", timeout=30.0) as client:
+        client.clip_bounds(trainer["logp"] - trainer["behavior_logp"], step=7)
+        trainer |= {"client": client, "step": 7}
+        exec(STEP_LINES, trainer | {"rewards": torch.tensor([0.0, 1.0, 1.0]), "loss": 0.25, "lengths": [3, 5]})
+    with HistoryClient(sidecar.address, timeout=30.0) as history:
+        point = closed_step(history, "steps")
+    assert point.last_step == 7
+    assert (point.values["reward_mean"], point.values["loss_mean"]) == (pytest.approx(2 / 3), 0.25)
+    assert point.values["response_length_mean"] == 4.0
+
+
+def closed_step(history, run):
+    """Wait for a run's first closed step; what a trainer was told is on disk within the second."""
+    for _ in range(600):
+        with suppress(UnknownRunError):
+            closed = [point for point in history.steps(run) if point.is_closed]
+            if closed:
+                return closed[0]
+        time.sleep(0.1)
+    pytest.fail("no step was closed within a minute")
 
 
 class Bigram(torch.nn.Module):
