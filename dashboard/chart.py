@@ -20,7 +20,7 @@ def chart(figure: go.Figure, key: str, says: str = "") -> None:
 
     Args:
         figure: what is shown.
-        key: the same whenever the page is drawn again, so that a zoom stays.
+        key: the figure's name on the page.
         says: the caption; empty: none.
     """
     with st.container(border=True, height="stretch"):

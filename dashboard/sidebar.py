@@ -14,6 +14,7 @@ from satwatch.types import RunRecord
 
 # What the link said is taken over once a visit; from then on the widgets say it.
 _LINKED: Final = "linked"
+WIDGETS: Final = ("run", "life", "span", "first", "last", "live")
 ADDRESS: Final = "address"
 # What a page asks for, by its name in a link.
 KEPT: Final = {"step": "step", "engine": "engine", "other": "with"}
@@ -116,6 +117,9 @@ def _take_link(lives: Sequence[RunRecord]) -> str:
         }
         state.update(widgets)
         state[_LINKED] = missing(params, lives)
+    # Said anew with every draw: a browser that leaves a page before it is drawn to its end makes its widgets again, and
+    # would else make them with the values that they began with.
+    state.update({name: state[name] for name in WIDGETS if name in state})
     return str(state[_LINKED])
 
 

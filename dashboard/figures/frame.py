@@ -55,8 +55,6 @@ def frame(title: str, *, x: str = STEP_TITLE, y: str = "", height: int = _HEIGHT
             "yanchor": "bottom",
         },
         "hovermode": "x unified",
-        # A live page replaces its figures: a zoom outlives that.
-        "uirevision": title,
         # Margins are given: to have them found is half of what a figure costs to draw.
         "xaxis": {"title": {"text": x, "standoff": 8}, "showgrid": False, "automargin": False},
         "yaxis": {"title": {"text": y}, "automargin": False},

@@ -75,7 +75,7 @@ def _of_alert(worst: Event, alerts: tuple[Event, ...], silence: str, last: StepP
     level: VerdictLevel = "critical" if worst.severity == "critical" else "warning"
     summary = rule_of(worst.alert).summary if worst.alert in _ORDER else worst.alert
     headline = f"{summary}. {silence}" if silence else summary
-    evidence = f"{_sentence(worst.evidence)} {_numbers(last)}" if last else _sentence(worst.evidence)
+    evidence = f"{_sentence(worst)} {_numbers(last)}" if last else _sentence(worst)
     return Verdict(level, headline, evidence, worst.step, worst.version, alerts)
 
 
@@ -95,7 +95,7 @@ def _silence(run: RunRecord, alerts: Sequence[Event], now: float) -> str:
 def _stopped(worst: Event | None, last: StepPoint | None) -> str:
     if worst is None:
         return f"No alert was active at the end. {_numbers(last)}"
-    return f"Active at the end: {_sentence(worst.evidence)} {_numbers(last)}"
+    return f"Active at the end: {_sentence(worst)} {_numbers(last)}"
 
 
 def _version(last: StepPoint | None) -> int | None:
@@ -113,5 +113,9 @@ def _numbers(last: StepPoint | None) -> str:
     return f"Step {last.last_step}: {', '.join(said)}."
 
 
-def _sentence(evidence: str) -> str:
-    return evidence[:1].upper() + evidence[1:] + ("" if evidence.endswith(".") else ".")
+def _sentence(event: Event) -> str:
+    """Return an event's evidence as a sentence; an engine's name at its beginning stays as it is spelt."""
+    evidence = event.evidence
+    if not (event.engine and evidence.startswith(event.engine)):
+        evidence = evidence[:1].upper() + evidence[1:]
+    return evidence if evidence.endswith(".") else f"{evidence}."

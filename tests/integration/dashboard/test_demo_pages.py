@@ -129,7 +129,23 @@ def test_the_verdict_names_the_fault_and_the_step_that_it_began_at(demos, look, 
     if fault != "stale-engine":  # which has pictures of all its pages
         keep_picture(tab, f"demo-{fault}-alerts")
         tab.go("Now")
+        assert run_name(fault) in tab.page.get_by_role("heading", name="Now").first.inner_text()
         keep_picture(tab, f"demo-{fault}-now")
+
+
+def test_a_click_that_comes_before_a_page_is_drawn_to_its_end_leaves_the_selection(demos, look):
+    run = run_name("lag")
+    # No event tells when the click hurts: while the last of the page before is under way.
+    for milliseconds in (40, 70, 100):
+        tab = look(demos.url)
+        tab.open(run=run, range="100")
+        tab.verdict().wait_for()
+        for page in ("Alerts", "Now"):
+            tab.page.wait_for_timeout(milliseconds)
+            tab.go(page)
+            expect(tab.page.get_by_role("heading", name=page).first).to_contain_text(run)
+        assert tab.page.url.endswith(f"/?run={run}&range=100")
+        tab.page.close()
 
 
 def test_the_engine_that_lies_is_named_with_the_versions_it_says_and_serves(demos, look):

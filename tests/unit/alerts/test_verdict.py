@@ -109,3 +109,8 @@ def test_the_judges_own_events_make_the_verdict(is_engine_first):
     assert found.alerts == (*lies, *raised)
     state, events = observe_step(JudgeState("run", 1), step(5, nan_tokens=1.0))
     assert verdict(RUN, state.active, LAST, NOW).first_step == events[0].step == 5
+
+
+def test_an_engines_name_is_spelt_as_it_is():
+    named = replace(LIAR, engine="rollout", evidence="rollout, serving version 7: it lies")
+    assert verdict(RUN, (named,), LAST, NOW).evidence.startswith("rollout, serving version 7: it lies. Step 9: ")
