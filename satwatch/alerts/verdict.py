@@ -108,9 +108,18 @@ def _numbers(last: StepPoint | None) -> str:
         return "No step has closed."
     mean, ess, lag = (last.values.get(name) for name in ("log_ratio_abs_mean", "ess_ratio", "version_lag_mean"))
     said = ["mean |d| unknown: no finite log-ratio" if mean is None else f"mean |d| {mean:.3g} nats"]
-    said += [] if ess is None else [f"ESS {ess:.2g}"]
+    said += [] if ess is None else [f"ESS {_share(ess)}"]
     said.append("version lag unknown: no versions are sent" if lag is None else f"version lag {lag:.3g}")
     return f"Step {last.last_step}: {', '.join(said)}."
+
+
+def _share(value: float) -> str:
+    """Return a share in percent; what is not quite all of it does not look like all.
+
+    >>> [_share(value) for value in (0.9807, 0.99997, 1.0)]
+    ['98.1%', '>99.9%', '100%']
+    """
+    return ">99.9%" if 0.9995 <= value < 1 else f"{100 * value:.3g}%"
 
 
 def _sentence(event: Event) -> str:

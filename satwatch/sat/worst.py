@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -41,7 +42,7 @@ def worst_tokens(batch: TokenBatch, limit: int = 10) -> tuple[WorstToken, ...]:
             position=positions[i],
             sequence=sequences[i],
             behavior_logprob=behavior[i],
-            policy_logprob=None if (mu := behavior[i]) is None else mu + log_ratio,
+            policy_logprob=_policy_logprob(behavior[i], log_ratio),
             reference_logprob=reference[i],
             advantage=advantage[i],
             version=None if (run := versions[i]) is None else run.version,
@@ -49,6 +50,11 @@ def worst_tokens(batch: TokenBatch, limit: int = 10) -> tuple[WorstToken, ...]:
         )
         for i in range(len(index))
     )
+
+
+def _policy_logprob(mu: float | None, log_ratio: float) -> float | None:
+    """Return log pi(j) = log mu + d; None where log mu is unknown or no number, which leaves d to say nothing of pi."""
+    return None if mu is None or not math.isfinite(mu) else mu + log_ratio
 
 
 def _farthest(d: Floats, limit: int) -> Ints:

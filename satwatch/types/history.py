@@ -214,7 +214,7 @@ class WorstToken:
         sequence: which response of the batch, from 0.
         position: which active token of that response, from 0; of the batch where responses are unknown.
         behavior_logprob: log mu, nats.
-        policy_logprob: log pi(j), nats.
+        policy_logprob: log pi(j), nats; None too where log mu is no number, as it is log mu + d.
         reference_logprob: log pi(l), nats.
         advantage: A.
         version: the version that generated it.

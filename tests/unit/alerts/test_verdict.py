@@ -33,7 +33,7 @@ def test_no_run_and_no_step_are_waited_for():
 def test_a_run_without_alerts_is_healthy_by_its_numbers():
     found = verdict(RUN, (), LAST, NOW)
     assert (found.level, found.headline) == ("healthy", "Healthy")
-    assert found.evidence == "Step 9: mean |d| 0.0072 nats, ESS 0.98, version lag 1.25."
+    assert found.evidence == "Step 9: mean |d| 0.0072 nats, ESS 98.1%, version lag 1.25."
     assert (found.first_step, found.first_version, found.alerts) == (None, None, ())
 
 

@@ -71,3 +71,13 @@ def test_nan_of_any_bit_pattern_is_one_rank():
     bits = np.array([0x7FC0_0001, 0x3F80_0000, 0xFFFF_FFFF, 0x7F80_0001], np.uint32)
     batch = TokenBatch(pack(torch.from_numpy(bits.view(np.float32))))
     assert [token.position for token in worst_tokens(batch, 3)] == [0, 2, 3]
+
+
+def test_the_side_that_is_no_number_is_told_apart():
+    """With NaN or infinity for log mu, d says nothing of log pi; with a number, a NaN d is the trainer's."""
+    d, mu = [math.nan, math.nan, math.inf, -math.inf], [math.nan, -1.0, -math.inf, -2.0]
+    worst = worst_tokens(TokenBatch(packed(d), behavior_logprob=packed(mu)))
+    by_position = [token.policy_logprob for token in sorted(worst, key=lambda token: token.position)]
+    assert by_position[0] is None
+    assert math.isnan(by_position[1])
+    assert by_position[2:] == [None, -math.inf]
