@@ -19,6 +19,8 @@ from tempfile import TemporaryDirectory
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
+from satwatch.bench.browser import FLAGS
+
 FOLDER = Path(__file__).resolve().parent
 SATWATCH = (sys.executable, "-m", "satwatch")
 STORE = "demo.sqlite"
@@ -26,19 +28,9 @@ STORE = "demo.sqlite"
 FAULT = ("--steps", "150", "--fault", "stale-engine", "--fault-step", "50")
 DEMO = ("demo", "--json", "--no-dashboard", "--lag", "2", *FAULT, "--store", STORE)
 # Each page's path, and how many of its figures are in the picture.
-STORE = "demo.sqlite"
 PAGES = {"now": ("/", 1), "engines": ("/engines", 2)}
 WINDOW = {"width": 1280, "height": 1200}
 BELOW = 16  # pixels
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 PATIENCE_MS = 120_000
 
 

@@ -11,8 +11,9 @@ from contextlib import closing, contextmanager
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from satwatch.bench.browser import FLAGS
 from satwatch.history import open_store
-from tests.integration.dashboard.conftest import CHROMIUM, FLAGS, PATIENCE_MS, Visit
+from tests.integration.dashboard.conftest import CHROMIUM, PATIENCE_MS, Visit
 from tests.integration.demos import (
     SATWATCH,
     Children,

@@ -14,11 +14,12 @@ from unittest.mock import patch
 import pytest
 
 from satwatch._dashboard.process import dashboard_process
+from satwatch.bench.browser import FLAGS
 from satwatch.errors import UnavailableError
 from satwatch.history import open_store
 from satwatch.server.history_answers import HistoryAnswers
 from satwatch.server.history_server import serving_history
-from tests.integration.dashboard.visit import CHROMIUM, FLAGS, PATIENCE_MS, WINDOW, Visit
+from tests.integration.dashboard.visit import CHROMIUM, PATIENCE_MS, WINDOW, Visit
 from tests.integration.demos import SATWATCH
 from tests.unit.dashboard.synthetic import SyntheticHistory
 

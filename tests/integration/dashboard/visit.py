@@ -6,15 +6,6 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode, urlsplit
 
 CHROMIUM = "chromium"
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 # A machine with two cores that does other things too.
 PATIENCE_MS = 60_000
 WINDOW = {"width": 1280, "height": 900}
