@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from typing import IO, Final
 
 from satwatch.errors import ConfigError, UnavailableError, required
+from satwatch.processes import CLOSE_SECONDS, end
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8501
 ADDRESS_VARIABLE: Final = "SATWATCH_ADDRESS"
 STORE_VARIABLE: Final = "SATWATCH_DASHBOARD_STORE"
 START_SECONDS: Final = 60.0  # importing streamlit and torch on a busy machine takes a while
-CLOSE_SECONDS: Final = 10.0
 _LOOK_SECONDS: Final = 0.1
 _HEALTH: Final = "/_stcore/health"
 _GOOD: Final = 200
@@ -132,12 +132,7 @@ def _read(output: IO[str], last_lines: deque[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str], reader: threading.Thread) -> None:
-    process.terminate()
-    try:
-        process.wait(CLOSE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end(process)
     reader.join(CLOSE_SECONDS)
     for pipe in (process.stdin, process.stdout):
         if pipe is not None:

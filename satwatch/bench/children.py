@@ -6,11 +6,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
 
 from satwatch.errors import UnavailableError, required
-
-CLOSE_SECONDS: Final = 10.0
+from satwatch.processes import CLOSE_SECONDS, end
 
 
 @contextmanager
@@ -50,11 +48,6 @@ def _first_words(process: subprocess.Popen[str]) -> dict[str, list[str]]:
 
 
 def _end(process: subprocess.Popen[str]) -> None:
-    process.terminate()
-    try:
-        process.wait(CLOSE_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+    end(process)
     if process.stdout is not None:
         process.stdout.close()

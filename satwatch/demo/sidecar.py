@@ -15,9 +15,9 @@ from typing import IO, Final, Self
 
 from satwatch.demo.config import OWN_STORE
 from satwatch.errors import UnavailableError, required
+from satwatch.processes import CLOSE_SECONDS, end
 
 START_SECONDS: Final = 60.0  # importing torch on a busy machine takes a while
-CLOSE_SECONDS: Final = 10.0
 # Batches this small gain nothing from a GPU, which may be somebody else's.
 SERVE: Final = ("serve", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--device", "cpu")
 COMMAND: Final = ("-m", "satwatch.demo.serving", *SERVE)
@@ -115,12 +115,7 @@ class SidecarProcess:
 
     def close(self) -> None:
         """End it: SIGTERM, and SIGKILL if it does not drain in time."""
-        self._process.terminate()
-        try:
-            self._process.wait(CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        end(self._process)
         self._reader.join(CLOSE_SECONDS)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:

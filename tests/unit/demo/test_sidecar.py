@@ -1,5 +1,6 @@
 import pytest
 
+from satwatch import processes
 from satwatch.demo import sidecar
 from satwatch.demo.sidecar import Announcement, SidecarProcess, parse_announcement
 from satwatch.errors import UnavailableError
@@ -60,7 +61,7 @@ def test_a_sidecar_that_writes_a_lot_is_never_held_up(monkeypatch):
 
 
 def test_a_sidecar_that_ignores_sigterm_is_killed(monkeypatch):
-    monkeypatch.setattr(sidecar, "CLOSE_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "CLOSE_SECONDS", 0.1)
     ignore = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     _pretend(monkeypatch, f"{ignore}; print({FIRST_LINE!r}, flush=True)\nwhile True: signal.pause()")
     with SidecarProcess() as process:
