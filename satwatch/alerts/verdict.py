@@ -85,11 +85,17 @@ def _silence(run: RunRecord, alerts: Sequence[Event], now: float) -> str:
     A run that is open is silent when the judge says so, who knows its pace, or when nothing has come for an hour: by
     then the judge may have taken it to have ended.
     """
-    since = datetime.fromtimestamp(run.last_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+    if run.ended_at is not None:  # its trainer has said so
+        return f"Ended at {_moment(run.ended_at)}"
+    since = _moment(run.last_at)
     limit = NO_BATCH_UNPACED_SECONDS if run.is_open else NO_BATCH_SECONDS
     if now - run.last_at > limit or any(event.alert == "NoBatches" for event in alerts):
         return f"No batches since {since}"
     return "" if run.is_open else f"Ended at {since}"
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def _stopped(worst: Event | None, last: StepPoint | None) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from dataclasses import replace
 from typing import Final
 
@@ -36,11 +38,26 @@ _EXPLAINED: Final[frozenset[MissKind]] = frozenset({"closed", "deadline", "fork"
 
 
 class Asker:
-    """One process's part of a client; for any number of threads."""
+    """One process's part of a client; for any number of threads.
 
-    def __init__(self, settings: Settings, backoff: Backoff) -> None:
-        """Make it; nothing is opened or started before the first batch."""
-        self._settings = settings
+    Attributes:
+        settings: of its client.
+        process: the process that it is in.
+    """
+
+    def __init__(self, settings: Settings, backoff: Backoff, *, is_guest: bool = False) -> None:
+        """Make it; nothing is opened or started before the first batch.
+
+        Args:
+            settings: of its client.
+            backoff: when an open breaker is probed.
+            is_guest: another process speaks for this rank, and it is that one's to say when it has ended.
+        """
+        self.settings = settings
+        self.process = os.getpid()
+        self._is_guest = is_guest
+        self._has_parted = False
+        self._parting = threading.RLock()
         self._tally = Tally()
         self._numbering = Numbering()
         self._workers = Workers()
@@ -59,6 +76,11 @@ class Asker:
     def stats(self) -> ClientStats:
         """What it has done so far."""
         return self._tally.read(self._link.state, self._link.server)
+
+    @property
+    def has_spoken(self) -> bool:
+        """Whether the sidecar may have heard of this rank from here."""
+        return self._link.has_spoken
 
     def submit(self, batch: Microbatch, caller: CallerStream | None) -> Future[ClipBounds]:
         """Bound a batch in a worker; the batch is nobody else's."""
@@ -86,7 +108,7 @@ class Asker:
             SatwatchError: it was refused or not heard, and ``on_failure`` is ``raise``.
         """
         self._link.publish(version)
-        if self._settings.on_failure == "raise":
+        if self.settings.on_failure == "raise":
             try:
                 self._link.say_version(self._deadline())
             except Missed as miss:
@@ -101,7 +123,7 @@ class Asker:
             SatwatchError: it was refused or not heard, and ``on_failure`` is ``raise``.
         """
         self._link.report(scores)
-        if self._settings.on_failure != "raise":
+        if self.settings.on_failure != "raise":
             if not self._scores_errand.run_soon():
                 self._tally.canary(heard=False)  # these overtake scores that nobody has heard
         elif (miss := self._say_scores()) is not None:
@@ -144,6 +166,23 @@ class Asker:
         """Wait for what has been reported to be said, no longer than one call may take."""
         self._reports.finish()
 
+    @property
+    def owes_its_end(self) -> bool:
+        """Whether it has spoken for its rank and not said yet that it sends nothing more."""
+        return self.has_spoken and not self._is_guest and not self._has_parted
+
+    def part(self, deadline: Deadline) -> None:
+        """Send nothing more, and say so, unless another process speaks for this rank.
+
+        What is in flight is answered first, if it is soon: a batch that came after the run's end would open it again.
+        """
+        self._link.shut()
+        with self._parting:  # of two that close at once, neither ends the connection before it is said
+            if self.owes_its_end:
+                self._has_parted = True
+                wait(self._in_flight.copy(), deadline.remaining / 2)
+                self._link.say_closed(deadline)
+
     def close(self) -> None:
         """End the connection, then the threads, whose calls end with it."""
         self._link.close()
@@ -152,11 +191,11 @@ class Asker:
         self._reports.close()
 
     def _report(self, step: int, *, measures: Mapping[str, Total] | None = None, ended: bool = False) -> StepReport:
-        opening = self._settings.opening
+        opening = self.settings.opening
         return StepReport(opening.run, step, opening.incarnation, opening.rank, measures or {}, ended)
 
     def _deadline(self) -> Deadline:
-        return Deadline.after(self._settings.timeout)
+        return Deadline.after(self.settings.timeout)
 
     def _numbered(self, batch: Microbatch) -> Microbatch:
         if batch.step is None or batch.microbatch is not None:
@@ -173,7 +212,7 @@ class Asker:
             return self._fall_back(batch, Missed(UnavailableError(f"{type(error).__name__}: {error}"), "client"), error)
 
     def _ask(self, batch: Microbatch) -> ClipBounds:
-        rule, deadline = self._settings.opening.rule, self._deadline()
+        rule, deadline = self.settings.opening.rule, self._deadline()
         with self._link.batch(deadline) as connection:
             scores = score_batch(batch.log_ratio, rule, batch.mask, batch.sequence_lengths)
             request = self._encode(batch, scores, connection.server)
@@ -197,7 +236,7 @@ class Asker:
         tokens = scores.layout.tokens
         # Looked at twice: packing what is too large already costs what the refusal saves.
         _check_size(server, tokens, tokens * batch.log_ratio.element_size())
-        opening = self._settings.opening
+        opening = self.settings.opening
         request = BoundsRequest(
             run=opening.run,
             batch=batch.pack(scores),
@@ -216,7 +255,7 @@ class Asker:
 
     def _fall_back(self, batch: Microbatch, reason: Missed, fault: Exception | None = None) -> ClipBounds:
         self._log_once(reason, fault)
-        if self._settings.on_failure == "raise":
+        if self.settings.on_failure == "raise":
             self._tally.raised(reason.kind)
             raise reason.again().error from fault
         bounds, kind = self._bound_here(batch, reason.kind)
@@ -225,8 +264,8 @@ class Asker:
 
     def _bound_here(self, batch: Microbatch, kind: MissKind) -> tuple[ClipBounds, MissKind]:
         """Return bounds made without the sidecar, and what to count."""
-        rule = self._settings.opening.rule
-        if self._settings.on_failure == "local":
+        rule = self.settings.opening.rule
+        if self.settings.on_failure == "local":
             try:
                 return local_bounds(batch, rule), kind
             except Exception as error:

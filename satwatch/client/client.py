@@ -15,6 +15,7 @@ from satwatch.client.breaker import Backoff
 from satwatch.client.canary import Tokens, read_canary_scores
 from satwatch.client.measures import Numbers, read_measures
 from satwatch.client.origins import Engines
+from satwatch.client.parting import enlist, forget, part
 from satwatch.client.settings import OnFailure, Settings
 from satwatch.client.stats import ClientStats
 from satwatch.client.streams import CallerStream
@@ -262,24 +263,33 @@ class Client:
         return self._here().server_info()
 
     def close(self) -> None:
-        """End the connection and the threads; batches in flight fall back. Closing again does nothing.
+        """End this rank's part of the run, the connection and the threads. Closing again does nothing.
 
-        What has been reported is said first, for which it waits no longer than ``timeout``.
+        What has been reported is said first, for which it waits no longer than ``timeout``. Then the sidecar hears that
+        this rank sends nothing more, if it has sent anything from here: half a second at most, in which batches in
+        flight may still be answered; then they fall back. Once all ranks have said so, the run has ended. A process
+        that ends without closing says so too, unless it is killed.
         """
         self._closed = True
         asker = self._here()
         try:
             asker.finish()
-        finally:
-            asker.close()
+        finally:  # whoever interrupts one of these wants the others all the more
+            try:
+                part(asker)
+            finally:
+                asker.close()
 
     def _here(self) -> Asker:
         """Return this process's asker; of two threads that make one at once, setdefault takes the first's."""
         asker = self._askers.get(os.getpid())
         if asker is None:
-            asker = self._askers.setdefault(os.getpid(), Asker(self._settings, self._backoff))
+            # Of a rank that has spoken in the parent, a forked child is a guest: its end is not the run's.
+            is_guest = any(other.has_spoken for other in self._askers.copy().values())
+            asker = self._askers.setdefault(os.getpid(), Asker(self._settings, self._backoff, is_guest=is_guest))
             if self._closed:
                 asker.close()
+            enlist(asker)
         return asker
 
 
@@ -287,4 +297,5 @@ def _close_here(askers: dict[int, Asker]) -> None:
     """End what this process has opened; a parent's part is not a child's to end."""
     asker = askers.get(os.getpid())
     if asker is not None:
+        forget(asker)
         asker.close()

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 
+from satwatch.addresses import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from satwatch.client.client import Client
 from satwatch.client.settings import (
-    ADDRESS_VARIABLE,
-    DEFAULT_ADDRESS,
     RUN_VARIABLE,
     OnFailure,
     Settings,

@@ -35,6 +35,7 @@ _METHODS: Final = (
     "ReportCanary",
     "ReportEngines",
     "ReportStep",
+    "CloseRun",
     "QueryRuns",
     "QuerySteps",
     "QueryBatches",
@@ -190,6 +191,15 @@ class Connection:
                 self._lacks_reports = self._older("ReportStep", "takes no reports of steps")
                 raise self._lacks_reports.again() from None
             raise
+
+    def close_run(self, opening: RunOpening, deadline: Deadline) -> None:
+        """Say that this rank sends nothing more; said again, it changes nothing.
+
+        Raises:
+            Missed: no answer, a refusal, or an older sidecar.
+        """
+        message = pb.CloseRunRequest(run=opening.run, incarnation=opening.incarnation, rank=opening.rank)
+        self._call("CloseRun", message.SerializeToString(), deadline)
 
     def query(self, method: str, request: bytes, deadline: Deadline) -> bytes:
         """Ask for what a dashboard shows.

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
 from google.protobuf.message import Message
 
 from satwatch import wire
+from satwatch.addresses import check_address
 from satwatch.client.connection import Connection
 from satwatch.client.deadline import Deadline
 from satwatch.client.forks import GATE
+from satwatch.client.kept import Kept, whole
 from satwatch.client.misses import Missed
-from satwatch.client.settings import check_address, check_timeout
+from satwatch.client.settings import check_timeout
 from satwatch.client.statuses import wrong_reply
-from satwatch.errors import SatwatchError, UnavailableError, VersionOrderError
+from satwatch.errors import ConfigError, SatwatchError, UnavailableError, VersionOrderError, required
 from satwatch.types import (
     BatchesQuery,
     BatchRecord,
@@ -45,23 +47,29 @@ class HistoryClient:
     a run that isn't kept, UnavailableError where no sidecar answers, its history is off or it is too old to have one,
     ConfigError for an argument that can't be meant. Safe with any number of threads; a forked child connects anew. A
     context manager: leaving it closes it.
+
+    One that keeps records is always told what is stored now, but what it knows already is not sent again: asking for a
+    run again and again costs the sidecar what is new of it. A record that has not changed is the same object.
     """
 
-    def __init__(self, address: str, timeout: float = 5.0) -> None:
+    def __init__(self, address: str, timeout: float = 5.0, *, keep: int = 0) -> None:
         """Make it; nothing is opened or sent before the first call.
 
         Args:
             address: the sidecar's, ``HOST:PORT`` or ``unix:PATH``.
             timeout: seconds that one call may wait; above 0, an hour at most.
+            keep: the most records that are kept to be not sent again, of all questions together; 100,000 at most.
 
         Raises:
             ConfigError: an argument that can't be meant.
         """
         check_address(address)
         check_timeout(timeout)
-        self._address, self._timeout = address, timeout
+        _check_keep(keep)
+        self._address, self._timeout, self._keep = address, timeout, keep
         # By process: a forked child asks through its own, and leaves its parent's alone.
         self._connections: dict[int, Connection] = {}
+        self._kept: dict[int, Kept] = {}
         self._closed = False
 
     def __enter__(self) -> HistoryClient:
@@ -99,11 +107,12 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        return self._records(
             "QueryRuns",
-            pb.QueryRunsRequest(),
+            None,
+            wire.encode_runs_query,
             pb.QueryRunsResponse,
-            lambda answer: wire.decode_run_records(answer.runs),
+            lambda answer: (answer.stamps, wire.decode_run_records(answer.runs)),
         )
 
     def steps(
@@ -127,11 +136,13 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        query = StepsQuery(run, life, first_step, last_step, max_points)
+        return self._records(
             "QuerySteps",
-            wire.encode_steps_query(StepsQuery(run, life, first_step, last_step, max_points)),
+            (run, life),
+            lambda known: wire.encode_steps_query(query, known),
             pb.QueryStepsResponse,
-            lambda answer: wire.decode_step_points(answer.points),
+            lambda answer: (answer.stamps, wire.decode_step_points(answer.points)),
         )
 
     def batches(self, run: str, step: int, *, life: int = 0) -> tuple[BatchRecord, ...]:
@@ -140,11 +151,13 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        query = BatchesQuery(run, step, life)
+        return self._records(
             "QueryBatches",
-            wire.encode_batches_query(BatchesQuery(run, step, life)),
+            (run, life),
+            lambda known: wire.encode_batches_query(query, known),
             pb.QueryBatchesResponse,
-            lambda answer: wire.decode_batch_records(answer.batches),
+            lambda answer: (answer.stamps, wire.decode_batch_records(answer.batches)),
         )
 
     def versions(self, run: str, *, life: int = 0, limit: int = 1000) -> tuple[VersionRecord, ...]:
@@ -153,11 +166,13 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        query = VersionsQuery(run, life, limit)
+        return self._records(
             "QueryVersions",
-            wire.encode_versions_query(VersionsQuery(run, life, limit)),
+            (run, life),
+            lambda known: wire.encode_versions_query(query, known),
             pb.QueryVersionsResponse,
-            lambda answer: wire.decode_version_records(answer.versions),
+            lambda answer: (answer.stamps, wire.decode_version_records(answer.versions)),
         )
 
     def events(
@@ -175,11 +190,13 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        query = EventsQuery(run, life, after, only_active, limit)
+        return self._records(
             "QueryEvents",
-            wire.encode_events_query(EventsQuery(run, life, after, only_active, limit)),
+            (run, life),
+            lambda known: wire.encode_events_query(query, known),
             pb.QueryEventsResponse,
-            lambda answer: wire.decode_events(answer.events),
+            lambda answer: (answer.stamps, wire.decode_events(answer.events)),
         )
 
     def engines(
@@ -196,19 +213,42 @@ class HistoryClient:
         Raises:
             SatwatchError: no answer.
         """
-        return self._ask(
+        query = EnginesQuery(run, since, until, limit)
+        return self._records(
             "QueryEngines",
-            wire.encode_engines_query(EnginesQuery(run, since, until, limit)),
+            run,
+            lambda known: wire.encode_engines_query(query, known),
             pb.QueryEnginesResponse,
-            lambda answer: wire.decode_engine_records(answer.engines),
+            lambda answer: (answer.stamps, wire.decode_engine_records(answer.engines)),
         )
 
     def close(self) -> None:
         """End the connection; later calls raise. Closing again does nothing."""
         self._closed = True
+        self._kept.clear()
         connection = self._connections.pop(os.getpid(), None)
         if connection is not None:
             connection.close()
+
+    def _records(
+        self,
+        method: str,
+        topic: Hashable,
+        request: Callable[[Iterable[int]], Message],
+        answer: type[A],
+        decode: Callable[[A], tuple[Collection[int], tuple[V, ...]]],
+    ) -> tuple[V, ...]:
+        """Ask for records, and for none that is kept."""
+        kept = self._kept.setdefault(os.getpid(), Kept(self._keep))
+        known = kept.of((method, topic))
+
+        def read(message: A) -> tuple[tuple[int, ...], tuple[V, ...]]:
+            stamps, sent = decode(message)
+            return wire.decode_stamps(stamps), whole(stamps, sent, known)
+
+        stamps, records = self._ask(method, request(known), answer, read)
+        kept.keep((method, topic), stamps, records)
+        return records
 
     def _ask(self, method: str, request: Message, answer: type[A], decode: Callable[[A], V]) -> V:
         try:
@@ -234,6 +274,11 @@ class HistoryClient:
         if connection is not made:
             made.close()
         return connection
+
+
+def _check_keep(keep: object) -> None:
+    if not isinstance(keep, int) or isinstance(keep, bool) or not 0 <= keep <= wire.MAX_STAMPS:
+        raise ConfigError(required("keep", keep, f"a whole number from 0 to {wire.MAX_STAMPS}"))
 
 
 def _as_asked(error: SatwatchError) -> SatwatchError:

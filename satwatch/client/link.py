@@ -6,6 +6,7 @@ deadline: an attempt that outlives it is still of use to the batches that come a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -37,7 +38,11 @@ _CHANCE: Final = random.SystemRandom()
 
 
 class Link:
-    """The connection, the breaker and the thread that opens both; for any number of threads of one process."""
+    """The connection, the breaker and the thread that opens both; for any number of threads of one process.
+
+    Attributes:
+        has_spoken: a batch or a report of a step was to be sent: the sidecar may have heard of this rank from here.
+    """
 
     def __init__(self, settings: Settings, backoff: Backoff, batches_missed: Callable[[], int]) -> None:
         """Make a link that connects when it is first needed.
@@ -60,6 +65,7 @@ class Link:
         self._attempting: Connection | None = None
         self._thread: threading.Thread | None = None
         self._shut = False
+        self.has_spoken = False
         self._announcements = Announcements(settings)
 
     @property
@@ -85,6 +91,7 @@ class Link:
         is_trial = self._admit(deadline)
         try:
             connection = self.acquire(deadline)
+            self.has_spoken = True
             try:
                 yield connection
             except Missed as miss:
@@ -240,6 +247,7 @@ class Link:
             Missed: no answer, or a refusal.
         """
         connection = self.acquire(deadline)
+        self.has_spoken = True
         try:
             connection.report_step(report, deadline)
         except Missed as miss:
@@ -248,12 +256,28 @@ class Link:
             self.open_run(connection, deadline)
             connection.report_step(report, deadline)
 
-    def close(self) -> None:
-        """Close the connection and end the thread; calls in flight end with a miss."""
+    def shut(self) -> None:
+        """Lend the connection no more; calls in flight go on."""
         with self._lock:
             self._shut = True
-            held, thread = (self._connection, self._attempting), self._thread
             self._changed.notify_all()
+
+    def say_closed(self, deadline: Deadline) -> None:
+        """Say that this rank sends nothing more.
+
+        The breaker isn't asked, for it says nothing of a sidecar that was only slow. A miss is no news: without a word
+        the run ends there as that of a trainer that was killed.
+        """
+        connection = self._connection
+        if connection is not None and not GATE.is_broken:
+            with contextlib.suppress(Missed):
+                connection.close_run(self._settings.opening, deadline)
+
+    def close(self) -> None:
+        """Close the connection and end the thread; calls in flight end with a miss."""
+        self.shut()
+        with self._lock:
+            held, thread = (self._connection, self._attempting), self._thread
         for connection in held:
             if connection is not None:
                 connection.close()

@@ -13,12 +13,13 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final
 
+from satwatch.addresses import check_address
 from satwatch.client.breaker import Backoff, Breaker
 from satwatch.client.connection import Connection
 from satwatch.client.deadline import Deadline
 from satwatch.client.forks import GATE
 from satwatch.client.misses import Missed, MissKind
-from satwatch.client.settings import check_address, check_timeout
+from satwatch.client.settings import check_timeout
 from satwatch.errors import UnavailableError
 from satwatch.types import EnginesReport, EngineStatus, TrainerFacts
 

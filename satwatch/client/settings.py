@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
 import numpy as np
 
+from satwatch.addresses import check_address
 from satwatch.errors import ConfigError, required
 from satwatch.types import UINT32_MAX, RunOpening, is_number
 
 OnFailure: TypeAlias = Literal["local", "nominal", "raise"]
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
-ADDRESS_VARIABLE: Final = "SATWATCH_ADDRESS"
 RUN_VARIABLE: Final = "SATWATCH_RUN"
 MAX_TIMEOUT: Final = 3600.0
-
-_HOST_PORT: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.%a-z]+\]):(?P<port>[0-9]{1,5})")
-_SOCKET_PATH_BYTES: Final = 107  # sun_path of Linux, without its closing NUL
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,38 +54,6 @@ def check_timeout(timeout: object) -> None:
     """
     if not (is_number(timeout) and 0 < timeout <= MAX_TIMEOUT):  # type: ignore[operator]
         raise ConfigError(required("timeout", timeout, f"seconds above 0, at most {MAX_TIMEOUT:g}"))
-
-
-def check_address(address: object) -> None:
-    """Refuse what is no address.
-
-    Raises:
-        ConfigError: neither ``HOST:PORT`` nor ``unix:PATH``.
-
-    >>> check_address("[::1]:4820")
-    >>> check_address("http://127.0.0.1:4820")
-    Traceback (most recent call last):
-    satwatch.errors.ConfigError: address: got 'http://127.0.0.1:4820', required HOST:PORT or unix:PATH
-    """
-    requirement = "HOST:PORT or unix:PATH"
-    if isinstance(address, str) and address.startswith("unix:"):
-        path = address.removeprefix("unix:")
-        if "\0" not in path and 1 <= _utf8_bytes(path) <= _SOCKET_PATH_BYTES:
-            return
-        requirement = f"unix:PATH with a path of 1 to {_SOCKET_PATH_BYTES} bytes of UTF-8"
-    elif isinstance(address, str) and (match := _HOST_PORT.fullmatch(address)) is not None:
-        if 1 <= int(match["port"]) <= 65535:
-            return
-        requirement = "HOST:PORT with a port of 1 to 65535"
-    raise ConfigError(required("address", repr(address), requirement))
-
-
-def _utf8_bytes(text: str) -> int:
-    """Count a text's bytes; 0 if it has none: gRPC takes no other encoding, and so no path that needs one."""
-    try:
-        return len(text.encode())
-    except UnicodeEncodeError:
-        return 0
 
 
 def read_whole(name: str, value: object) -> int:

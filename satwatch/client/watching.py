@@ -8,9 +8,10 @@ from collections.abc import Iterator
 import grpc
 
 from satwatch import wire
+from satwatch.addresses import check_address
 from satwatch.client.connection import Connection
 from satwatch.client.deadline import Deadline
-from satwatch.client.settings import check_address, check_timeout
+from satwatch.client.settings import check_timeout
 from satwatch.client.statuses import read_error
 from satwatch.errors import SatwatchError, UnavailableError
 from satwatch.types import EngineStatus, check_run_name

@@ -31,15 +31,26 @@ class Life:
     batches: int = 0
     tokens: int = 0
     version_published: int | None = None
+    ended_at: float | None = None
 
     def heard(self, at: float) -> None:
         """Note a message."""
         self.last_at = max(self.last_at, float(at))
 
+    def trained(self, at: float) -> None:
+        """Note a message of a step; after an end that another sidecar's ranks have made, it goes on here."""
+        self.heard(at)
+        if self.ended_at is not None and at > self.ended_at:
+            self.ended_at = None
+
     def opened(self, opening: LifeOpened) -> None:
         """Note what it was opened with."""
-        self.rule, self.world_size = rule_out(opening.rule), opening.world_size
+        self.rule, self.world_size, self.ended_at = rule_out(opening.rule), opening.world_size, None
         self.heard(opening.at)
+
+    def ended(self, at: float) -> None:
+        """Note that its trainer has closed it."""
+        self.ended_at = float(at)
 
     def save(self, connection: sa.Connection) -> None:
         """Write the row."""
@@ -97,7 +108,7 @@ class LifeBook:
         opening, ordinal = self._openings[key]
         made_here = lives.c.opened_by == self._token(ordinal)
         same = sa.and_(lives.c.run == opening.run, lives.c.incarnation == opening.incarnation)
-        wanted = sa.or_(made_here, same) if opening.incarnation or opening.continues else made_here
+        wanted = sa.or_(made_here, same) if opening.incarnation else made_here
         row = connection.execute(_locked().where(wanted).order_by(lives.c.life.desc()).limit(1)).first()
         return None if row is None else rows.get(row.life) or _life(row)
 

@@ -11,6 +11,7 @@ from satwatch.history.records import (
     EngineSeen,
     EventSeen,
     Kind,
+    LifeEnded,
     LifeOpened,
     Record,
     StepSeen,
@@ -95,8 +96,8 @@ class Pending:
 def _name_of(record: Record, ordinal: int) -> Hashable:
     """Return what a record is the state of; an alert is a thing of its own."""
     match record:
-        case LifeOpened():
-            return record.key
+        case LifeOpened() | LifeEnded():
+            return type(record), record.key
         case StepSeen():
             return record.key, record.step
         case BatchSeen():

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from functools import partial
 from typing import Final
 
 import sqlalchemy as sa
 
 from satwatch.errors import UnknownRunError, required
 from satwatch.history.damage import totals_in
+from satwatch.history.found import Found
 from satwatch.history.levels import MAX_LEVEL, Blocks, block_of, parts_of_open
 from satwatch.history.points import Block, merge_blocks
 from satwatch.history.schema import Row, lives, steps
@@ -30,18 +32,22 @@ _JOINED: Final = _own.join(
         _source.c.block == _own.c.source_block,
     ),
 )
+_SHOWN: Final = [column for column in _source.c if column.name not in ("totals", "before")]
+# Lives that a refusal names.
+_NAMED: Final = 10
+_RUN_FIELDS: Final = frozenset(f.name for f in fields(RunRecord))
 
 
-def runs(connection: sa.Connection) -> list[RunRecord]:
+def runs(connection: sa.Connection) -> list[Found[RunRecord]]:
     """Return all lives, the one heard of last first."""
-    rows = connection.execute(sa.select(lives).order_by(lives.c.last_at.desc(), lives.c.life.desc()))
-    return [run_record(row) for row in rows]
+    query = sa.select(lives).order_by(lives.c.last_at.desc(), lives.c.life.desc())
+    return [Found(tuple(row), partial(run_record, row)) for row in connection.execute(query).all()]
 
 
 def run_record(row: Row) -> RunRecord:
     """Return a row of the lives."""
-    names = {f.name for f in fields(RunRecord)}
-    return RunRecord(**{k: v for k, v in row._mapping.items() if k in names} | {"rule": rule_in(row.rule)})
+    known = {name: value for name, value in row._mapping.items() if name in _RUN_FIELDS}
+    return RunRecord(**known | {"rule": rule_in(row.rule)})
 
 
 def find(connection: sa.Connection, run: str, life: int) -> RunRecord:
@@ -55,14 +61,24 @@ def find(connection: sa.Connection, run: str, life: int) -> RunRecord:
         query = query.where(lives.c.life == life)
     row = connection.execute(query.order_by(lives.c.last_at.desc(), lives.c.life.desc()).limit(1)).first()
     if row is None:
-        came = f"{run!r}, life {life}" if life else repr(run)
-        raise UnknownRunError(required("run", came, "a run of this history"))
+        raise _not_kept(connection, run, life)
     return run_record(row)
+
+
+def _not_kept(connection: sa.Connection, run: str, life: int) -> UnknownRunError:
+    """Refuse a run, or a life by the lives that the run has: they are numbered across all runs."""
+    query = sa.select(lives.c.life).where(lives.c.run == run).order_by(lives.c.life.desc()).limit(_NAMED + 1)
+    kept = connection.execute(query).scalars().all()
+    if not life or not kept:
+        came = f"{run!r}, life {life}" if life else repr(run)
+        return UnknownRunError(required("run", came, "a run of this history"))
+    names = ", ".join(map(str, kept[:_NAMED])) + (", ..." if len(kept) > _NAMED else "")
+    return UnknownRunError(required("run", f"{run!r}, life {life}", f"one of its lives: {names}"))
 
 
 def points(
     connection: sa.Connection, record: RunRecord, first_step: int | None, last_step: int | None, max_points: int
-) -> list[StepPoint]:
+) -> list[Found[StepPoint]]:
     """Return the steps of a range at the finest level that shows it in at most so many points."""
     if record.first_step is None or record.last_step is None:
         return []
@@ -74,14 +90,19 @@ def points(
     wanted = Blocks(level, block_of(first, level), block_of(last, level))
     if level == MAX_LEVEL:  # steps on both sides of 0, which no block of any level holds together
         return [_merged(connection, record.life, [Blocks(0, first, last)])]
-    shown = [point_in(row) for row in _rows(connection, record.life, wanted)]
+    shown = [Found(tuple(row), partial(point_in, row)) for row in _rows(connection, record.life, wanted)]
     if level and wanted.last == block_of(record.last_step, level):
         shown.append(_merged(connection, record.life, parts_of_open(record.last_step, level)))
     return shown
 
 
-def _merged(connection: sa.Connection, life: int, parts: Iterable[Blocks]) -> StepPoint:
-    return merge_blocks([block for part in parts for block in blocks(connection, life, part)]).point(life)
+def _merged(connection: sa.Connection, life: int, parts: Iterable[Blocks]) -> Found[StepPoint]:
+    rows = [row for part in parts for row in block_rows(connection, life, part)]
+
+    def read() -> StepPoint:
+        return merge_blocks([block_in(row) for row in rows]).point(life)
+
+    return Found(tuple(tuple(row) for row in rows), read)
 
 
 def _finest(connection: sa.Connection, record: RunRecord, first: int, last: int, max_points: int) -> int:
@@ -104,19 +125,9 @@ def _inside(table: sa.FromClause, life: int, wanted: Blocks) -> tuple[sa.ColumnE
     )
 
 
-def _rows(connection: sa.Connection, life: int, wanted: Blocks) -> list[Row]:
-    shown = [column for column in _source.c if column.name not in ("totals", "before")]
-    query = sa.select(*shown).select_from(_JOINED).where(*_inside(_own, life, wanted)).order_by(_own.c.block)
-    return list(connection.execute(query))
-
-
-def blocks(connection: sa.Connection, life: int, wanted: Blocks) -> list[Block]:
-    """Return blocks with their sums, ascending.
-
-    Raises:
-        DamagedError: a row that can't be read.
-    """
-    return [block_in(row) for row in block_rows(connection, life, wanted)]
+def _rows(connection: sa.Connection, life: int, wanted: Blocks) -> Sequence[Row]:
+    query = sa.select(*_SHOWN).select_from(_JOINED).where(*_inside(_own, life, wanted)).order_by(_own.c.block)
+    return connection.execute(query).all()
 
 
 def block_rows(connection: sa.Connection, life: int, wanted: Blocks) -> Sequence[Row]:

@@ -25,11 +25,10 @@ class LifeOpened:
         key: which life, in the server's terms.
         run: the run's name.
         incarnation: the trainer's name for the life. A stored life of the same run and the same name is continued;
-            without a name it is another life, unless ``continues``.
+            without a name it is another life.
         rule: the rule.
         world_size: its data-parallel ranks.
         at: Unix time in seconds.
-        continues: go on with the run's newest stored life without a name.
     """
 
     key: LifeKey
@@ -38,7 +37,19 @@ class LifeOpened:
     rule: Rule
     world_size: int
     at: float
-    continues: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LifeEnded:
+    """A life that its trainer has closed; opened again, it goes on.
+
+    Attributes:
+        key: the life.
+        at: Unix time in seconds.
+    """
+
+    key: LifeKey
+    at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +129,11 @@ class VersionSeen:
     step: int | None = None
 
 
-Record: TypeAlias = LifeOpened | StepSeen | BatchSeen | EventSeen | EngineSeen | VersionSeen
+Record: TypeAlias = LifeOpened | LifeEnded | StepSeen | BatchSeen | EventSeen | EngineSeen | VersionSeen
 
 _KINDS: Final[dict[type[Record], Kind]] = {
     LifeOpened: "life",
+    LifeEnded: "life",
     StepSeen: "step",
     BatchSeen: "batch",
     EventSeen: "event",

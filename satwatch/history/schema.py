@@ -59,6 +59,7 @@ lives = sa.Table(
     _number("batches"),
     _number("tokens"),
     _number("version_published", nullable=True),
+    sa.Column("ended_at", sa.Double(), nullable=True),
     sa.Index("satwatch_lives_run", "run", "incarnation"),
     sa.Index("satwatch_lives_last_at", "last_at"),
     sqlite_autoincrement=True,  # the number of a life that is gone is not given again
@@ -168,13 +169,16 @@ def one_at_a_time(connection: sa.Connection, lock: int = ADVISORY_LOCK) -> None:
 
 
 def create(connection: sa.Connection, url: str) -> None:
-    """Create the tables where there are none.
+    """Create the tables where there are none, and what they lack.
 
     Raises:
         ConfigError: tables of a newer satwatch.
     """
     one_at_a_time(connection)
     metadata.create_all(connection)
+    for column in _missing(connection):
+        kind = column.type.compile(connection.dialect)
+        connection.execute(sa.text(f"ALTER TABLE {lives.name} ADD COLUMN {column.name} {kind}"))
     upsert(connection, meta, [{"key": "schema", "value": str(SCHEMA)}], replace=False)
     check(connection, url)
 
@@ -187,7 +191,7 @@ def check(connection: sa.Connection, url: str) -> None:
         url: what it is called in the refusal.
 
     Raises:
-        ConfigError: no tables, or those of a newer satwatch.
+        ConfigError: no tables, those of a newer satwatch, or of an older one and not written since.
     """
     if not sa.inspect(connection).has_table(meta.name):
         raise ConfigError(required("store", f"{url}, which holds no history", "one that a sidecar has written"))
@@ -195,3 +199,12 @@ def check(connection: sa.Connection, url: str) -> None:
     if found is None or not found.isdecimal() or int(found) > SCHEMA:
         wanted = f"schema {SCHEMA} or older: a newer satwatch has written it"
         raise ConfigError(required("store", f"{url} of schema {found}", wanted))
+    if _missing(connection):
+        wanted = "one that this satwatch has written to: start a sidecar with it once"
+        raise ConfigError(required("store", f"{url}, which an older satwatch has written", wanted))
+
+
+def _missing(connection: sa.Connection) -> list[sa.Column[Any]]:
+    """Return what lives have had since the tables were made."""
+    known = {column["name"] for column in sa.inspect(connection).get_columns(lives.name)}
+    return [column for column in lives.c if column.name not in known]

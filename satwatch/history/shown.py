@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, fields
+from functools import lru_cache
 from typing import Final, get_args, get_type_hints
 
 from satwatch.history.damage import damaged
@@ -56,6 +57,7 @@ def rule_out(rule: Rule) -> str:
     return to_json(asdict(rule))
 
 
+@lru_cache(maxsize=256)  # a run's lives have the same one
 def rule_in(text: str) -> Rule:
     """Return a rule again."""
     return Rule(**{name: value for name, value in json.loads(text).items() if name in _RULE_FIELDS})

@@ -120,7 +120,7 @@ def _row(life: int, level: int, block: int, data: Block) -> Json:
 
 
 def _count(life: Life, step: StepSeen, row: Json, stored: Row | None) -> None:
-    life.heard(step.at)
+    life.trained(step.at)
     life.steps += stored is None
     life.batches += row["batches"] - (0 if stored is None else stored.batches)
     life.tokens += row["tokens"] - (0 if stored is None else stored.tokens)

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import sqlalchemy as sa
 
 from satwatch.errors import ConfigError, UnavailableError, required
-from satwatch.history import database, exporting, happenings, reading, schema
+from satwatch.history import asking, database, exporting, happenings, reading, schema
 from satwatch.history.address import hide_password, parse
+from satwatch.history.found import Stamper, read_all
 from satwatch.history.owner import Owner
-from satwatch.types import BatchRecord, EngineRecord, Event, RunRecord, StepPoint, VersionRecord
+from satwatch.types import BatchRecord, EngineRecord, Event, Query, RunRecord, Stamped, StepPoint, VersionRecord
+
+T = TypeVar("T")
 
 
 def reason(error: BaseException) -> str:
@@ -23,7 +27,7 @@ def reason(error: BaseException) -> str:
 
 
 class Store:
-    """A history to look at (:class:`satwatch.types.History`), safe from any thread.
+    """A history to look at (:class:`satwatch.types.StampedHistory`), safe from any thread.
 
     Attributes:
         url: where it is, without a password.
@@ -38,6 +42,7 @@ class Store:
         self._reading = database.reading(engine)
         self._writing = database.writing(engine)
         self._owner = owner
+        self._stamper = Stamper()
 
     @contextmanager
     def snapshot(self) -> Iterator[sa.Connection]:
@@ -62,7 +67,7 @@ class Store:
     def runs(self) -> Sequence[RunRecord]:
         """Return all lives, the one heard of last first."""
         with self.snapshot() as connection:
-            return reading.runs(connection)
+            return read_all(reading.runs(connection))
 
     def steps(
         self,
@@ -83,17 +88,18 @@ class Store:
         if max_points < 1:
             raise ConfigError(required("max_points", max_points, "1 or more"))
         with self.snapshot() as connection:
-            return reading.points(connection, reading.find(connection, run, life), first_step, last_step, max_points)
+            record = reading.find(connection, run, life)
+            return read_all(reading.points(connection, record, first_step, last_step, max_points))
 
     def batches(self, run: str, step: int, *, life: int = 0) -> Sequence[BatchRecord]:
         """Return the batches of a step by rank and microbatch."""
         with self.snapshot() as connection:
-            return happenings.batches(connection, reading.find(connection, run, life).life, step)
+            return read_all(happenings.batches(connection, reading.find(connection, run, life).life, step))
 
     def versions(self, run: str, *, life: int = 0, limit: int = 1000) -> Sequence[VersionRecord]:
         """Return the versions published, the newest ``limit`` of them, oldest first."""
         with self.snapshot() as connection:
-            return happenings.versions(connection, reading.find(connection, run, life).life, limit)
+            return read_all(happenings.versions(connection, reading.find(connection, run, life).life, limit))
 
     def events(
         self, run: str = "", *, life: int = 0, after: int = 0, only_active: bool = False, limit: int = 1000
@@ -102,7 +108,8 @@ class Store:
         with self.snapshot() as connection:
             if run:
                 reading.find(connection, run, life)
-            return happenings.events(connection, run, life, after=after, only_active=only_active, limit=limit)
+            found = happenings.events(connection, run, life, after=after, only_active=only_active, limit=limit)
+            return read_all(found)
 
     def engines(
         self, run: str = "", *, since: float = 0.0, until: float | None = None, limit: int = 10_000
@@ -111,7 +118,17 @@ class Store:
         with self.snapshot() as connection:
             if run:
                 reading.find(connection, run, 0)
-            return happenings.engines(connection, run, since=since, until=until, limit=limit)
+            return read_all(happenings.engines(connection, run, since=since, until=until, limit=limit))
+
+    def stamped(self, query: Query[T]) -> Sequence[Stamped[T]]:
+        """Return what a query asks for, unread: what is stored of each record stamps it.
+
+        Raises:
+            UnknownRunError: a run or a life that isn't kept.
+            UnavailableError: the database can't be read.
+        """
+        with self.snapshot() as connection:
+            return self._stamper.stamped(asking.ask(connection, query))
 
     def exported_steps(
         self, run: str, *, life: int = 0, first_step: int | None = None, last_step: int | None = None

@@ -15,6 +15,7 @@ from satwatch.history.records import (
     BatchSeen,
     EngineSeen,
     EventSeen,
+    LifeEnded,
     LifeKey,
     LifeOpened,
     Record,
@@ -86,8 +87,11 @@ class Writer:
         return Written(stored, _count(queued) - stored, lives)
 
     def _write_all(self, connection: sa.Connection, queued: Sequence[Queued], lives: Mapping[LifeKey, Life]) -> None:
-        for opening in _of(LifeOpened, queued):
-            lives[opening.key].opened(opening)
+        for _, record in queued:  # a life may be opened again after its end, and may end again
+            if isinstance(record, LifeOpened):
+                lives[record.key].opened(record)
+            elif isinstance(record, LifeEnded):
+                lives[record.key].ended(record.at)
         steps: dict[int, tuple[Life, dict[int, StepSeen]]] = {}
         for step in _of(StepSeen, queued):
             life = lives[step.key]
@@ -138,7 +142,7 @@ def _write_batches(connection: sa.Connection, seen: Sequence[BatchSeen], lives: 
     rows = {}
     for each in seen:
         life, batch = lives[each.key], each.batch
-        life.heard(batch.at)
+        life.trained(batch.at)
         rows[life.life, batch.step, batch.rank, batch.microbatch] = batch_out(batch, life.life)
     upsert(connection, batches, list(rows.values()), replace=True)
 

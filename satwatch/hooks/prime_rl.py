@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from satwatch.addresses import ADDRESS_VARIABLE
 from satwatch.client import BoundsClient, connect
-from satwatch.client.settings import ADDRESS_VARIABLE, RUN_VARIABLE
+from satwatch.client.settings import RUN_VARIABLE
 from satwatch.errors import ConfigError, required
 from satwatch.hooks.core.attachment import Attachment, subtract
 from satwatch.hooks.core.eager import not_compiled

@@ -67,6 +67,8 @@ def version_lag(
     policy_version: int | None,
     behavior_versions: Sequence[VersionRun],
     sequence_lengths: Sequence[int] = (),
+    *,
+    by_sequence: bool = False,
 ) -> VersionLag:
     """Count the tokens of a batch by version lag.
 
@@ -74,6 +76,8 @@ def version_lag(
         policy_version: the policy that consumes the tokens; None: no lag is known.
         behavior_versions: the versions that generated them, as run lengths over the active tokens.
         sequence_lengths: active tokens of each sequence; without them N_PQS and N_IQS are unknown.
+        by_sequence: the versions were given one a sequence, or one for the batch: which ones passed while a sequence
+            was generated was not seen, and N_PQS and N_IQS are unknown, not 0 and N.
 
     >>> lag = version_lag(12, [VersionRun(100, 10), VersionRun(900, 11)], [1000])
     >>> lag.mean, lag.oldest, lag.coverage, len(lag.versions)
@@ -85,7 +89,7 @@ def version_lag(
     versions: Counter[int] = Counter()
     negative = 0
     for response in responses(behavior_versions, sequence_lengths):
-        last = response[-1].version if sequence_lengths else None
+        last = response[-1].version if sequence_lengths and not by_sequence else None
         for run in response:
             if run.version is None:
                 continue

@@ -12,6 +12,8 @@ def lag_by_length(
     policy_version: int | None,
     behavior_versions: Sequence[VersionRun],
     sequence_lengths: Sequence[int],
+    *,
+    by_sequence: bool = False,
 ) -> dict[int, LengthLag]:
     """Sum version lag up by response length, in buckets that double.
 
@@ -19,6 +21,7 @@ def lag_by_length(
         policy_version: the policy that consumes the tokens; None: no lag is known.
         behavior_versions: the versions that generated them, as run lengths over the active tokens; empty: unknown.
         sequence_lengths: active tokens of each response; empty: nothing is known of responses.
+        by_sequence: as :func:`satwatch.sat.version_lag` has it: the parts of the lag are unknown.
 
     Returns:
         Sums by ``LengthLag.longest``. A response of unknown versions counts with its length; one without an active
@@ -38,13 +41,12 @@ def lag_by_length(
         bucket[0] += 1
         bucket[1] += length
         if policy_version is not None:
-            _add_lags(bucket, policy_version, response)
+            _add_lags(bucket, policy_version, response, None if by_sequence else response[-1].version)
     return {longest: LengthLag(longest, *sums[longest]) for longest in sorted(sums)}
 
 
-def _add_lags(bucket: list[int], policy_version: int, response: Sequence[VersionRun]) -> None:
-    """Add one response's lags, by the rules of :func:`satwatch.sat.version_lag`."""
-    last = response[-1].version
+def _add_lags(bucket: list[int], policy_version: int, response: Sequence[VersionRun], last: int | None) -> None:
+    """Add one response's lags, by the rules of :func:`satwatch.sat.version_lag`; ``last`` is the last version."""
     for run in response:
         if run.version is None or run.version > policy_version:
             continue

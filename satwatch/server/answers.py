@@ -21,7 +21,7 @@ from satwatch.sat.scores import Gated
 from satwatch.server.compute import Selection, Selector, score
 from satwatch.server.ledger import Ledger
 from satwatch.server.recording import Origin, Recording
-from satwatch.server.runs import RunRegistry
+from satwatch.server.runs import Run, RunRegistry
 from satwatch.server.stats import Account
 from satwatch.server.traffic import Traffic
 from satwatch.v1 import satwatch_pb2 as pb
@@ -125,10 +125,24 @@ class Answers:
         report = wire.decode_step_report(wire.parse(pb.ReportStepRequest, data))
         run = self._registry.find(report.run, report.incarnation)
         run.check_rank(report.rank)
-        origin = Origin.of(run, self._wall())
+        origin = self._heard(run, report.rank)
         await self._ledger.room(0)
         self._ledger.post(partial(self._recording.report, origin, report))
         return pb.ReportStepResponse().SerializeToString()
+
+    async def close_run(self, data: bytes) -> bytes:
+        """Answer CloseRun.
+
+        Raises:
+            InvalidBatchError: a rank outside the run's world.
+            UnknownRunError: a run that is not open.
+        """
+        message = wire.parse(pb.CloseRunRequest, data)
+        run, ends = self._registry.close(message.run, message.incarnation, message.rank)
+        if ends:
+            logger.info("Run %r has ended, incarnation %r: all ranks have closed it.", run.name, run.incarnation)
+            self._ledger.post(partial(self._recording.closed, Origin.of(run, self._wall())))
+        return pb.CloseRunResponse().SerializeToString()
 
     async def get_server_info(self, data: bytes) -> bytes:
         """Answer GetServerInfo."""
@@ -166,7 +180,7 @@ class Answers:
         run = self._registry.find(request.run, request.incarnation)
         run.check_rank(request.rank)
         window = self._registry.place(run, request)
-        origin = Origin.of(run, self._wall())
+        origin = self._heard(run, request.rank)
         here = small and self._selector.device.type == "cpu"
         judged = await self._do(here, self._judge, request, batch, run.applied_rule, window)
         self._traffic.computed(judged.selection, judged.seconds)
@@ -181,6 +195,17 @@ class Answers:
         if fallbacks:  # rare; what was computed of the batch is computed again
             account = replace(account, client_fallbacks=fallbacks)
         self._ledger.enter(origin.stats, account, partial(self._recording.batch, origin, account))
+
+    def _heard(self, run: Run, rank: int) -> Origin:
+        """Return where a rank's message belongs that has just come.
+
+        What was on its way when its run ended does not open it again, for that is told of here, and in this order.
+        """
+        reopens, origin = self._registry.hear(run, rank), Origin.of(run, self._wall())
+        if reopens:
+            logger.info("Run %r goes on after its end, incarnation %r.", run.name, run.incarnation)
+            self._ledger.post(partial(self._recording.reopened, origin))
+        return origin
 
     async def _do(self, here: bool, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Work here, on the event loop, or in the thread for what would hold it up."""

@@ -80,7 +80,8 @@ def keeping_history(settings: Settings) -> Iterator[ServedHistory]:
         stack.callback(recording.finish)
 
         def is_open(record: RunRecord) -> bool:
-            return record.life in map(recorder.life, recording.open_lives())
+            # By what is stored: so all that came before the end is stored too.
+            return record.ended_at is None and record.life in map(recorder.life, recording.lives())
 
         yield ServedHistory(
             recording,

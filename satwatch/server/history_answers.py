@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from satwatch import wire
 from satwatch.errors import OverloadedError, UnavailableError, required
 from satwatch.server.niceness import step_back
-from satwatch.types import History, RunRecord
+from satwatch.types import History, Query, RunRecord, RunsQuery, StampedHistory
 from satwatch.v1 import satwatch_pb2 as pb
+
+T = TypeVar("T")
 
 QUERY_KINDS: Final = ("QueryRuns", "QuerySteps", "QueryBatches", "QueryVersions", "QueryEvents", "QueryEngines")
 # Queries that are read at once, and those that may wait for it: a handful of dashboards ask for less.
@@ -34,6 +36,7 @@ class HistoryAnswers:
             is_open: tells whether a life is open now, where the history is read.
         """
         self._history = history
+        self._stamped = history if isinstance(history, StampedHistory) else None
         self._is_open = is_open
 
     def by_kind(self) -> Mapping[str, Callable[[bytes], bytes]]:
@@ -42,42 +45,48 @@ class HistoryAnswers:
         return dict(zip(QUERY_KINDS, answers, strict=True))
 
     def _runs(self, data: bytes) -> bytes:
-        wire.parse(pb.QueryRunsRequest, data)
-        runs = [replace(run, is_open=self._is_open(run)) for run in self._history.runs()]
-        return pb.QueryRunsResponse(runs=wire.encode_run_records(runs)).SerializeToString()
+        request = wire.parse(pb.QueryRunsRequest, data)
+        stamps, found = self._answer(RunsQuery(), ())
+        runs = [replace(run, is_open=self._is_open(run)) for run in found]
+        if stamps:  # of what is stored, and whether a life is open is not
+            stamps = [stamp ^ run.is_open for stamp, run in zip(stamps, runs, strict=True)]
+            known = frozenset(wire.decode_stamps(request.known, "known"))
+            runs = [run for stamp, run in zip(stamps, runs, strict=True) if stamp not in known]
+        return pb.QueryRunsResponse(runs=wire.encode_run_records(runs), stamps=stamps).SerializeToString()
 
     def _steps(self, data: bytes) -> bytes:
-        query = wire.decode_steps_query(wire.parse(pb.QueryStepsRequest, data))
-        points = self._history.steps(
-            query.run,
-            life=query.life,
-            first_step=query.first_step,
-            last_step=query.last_step,
-            max_points=query.max_points,
-        )
-        return pb.QueryStepsResponse(points=wire.encode_step_points(points)).SerializeToString()
+        request = wire.parse(pb.QueryStepsRequest, data)
+        stamps, points = self._answer(wire.decode_steps_query(request), request.known)
+        return pb.QueryStepsResponse(points=wire.encode_step_points(points), stamps=stamps).SerializeToString()
 
     def _batches(self, data: bytes) -> bytes:
-        query = wire.decode_batches_query(wire.parse(pb.QueryBatchesRequest, data))
-        batches = self._history.batches(query.run, query.step, life=query.life)
-        return pb.QueryBatchesResponse(batches=wire.encode_batch_records(batches)).SerializeToString()
+        request = wire.parse(pb.QueryBatchesRequest, data)
+        stamps, batches = self._answer(wire.decode_batches_query(request), request.known)
+        return pb.QueryBatchesResponse(batches=wire.encode_batch_records(batches), stamps=stamps).SerializeToString()
 
     def _versions(self, data: bytes) -> bytes:
-        query = wire.decode_versions_query(wire.parse(pb.QueryVersionsRequest, data))
-        versions = self._history.versions(query.run, life=query.life, limit=query.limit)
-        return pb.QueryVersionsResponse(versions=wire.encode_version_records(versions)).SerializeToString()
+        request = wire.parse(pb.QueryVersionsRequest, data)
+        stamps, versions = self._answer(wire.decode_versions_query(request), request.known)
+        answer = pb.QueryVersionsResponse(versions=wire.encode_version_records(versions), stamps=stamps)
+        return answer.SerializeToString()
 
     def _events(self, data: bytes) -> bytes:
-        query = wire.decode_events_query(wire.parse(pb.QueryEventsRequest, data))
-        events = self._history.events(
-            query.run, life=query.life, after=query.after, only_active=query.only_active, limit=query.limit
-        )
-        return pb.QueryEventsResponse(events=wire.encode_events(events)).SerializeToString()
+        request = wire.parse(pb.QueryEventsRequest, data)
+        stamps, events = self._answer(wire.decode_events_query(request), request.known)
+        return pb.QueryEventsResponse(events=wire.encode_events(events), stamps=stamps).SerializeToString()
 
     def _engines(self, data: bytes) -> bytes:
-        query = wire.decode_engines_query(wire.parse(pb.QueryEnginesRequest, data))
-        engines = self._history.engines(query.run, since=query.since, until=query.until, limit=query.limit)
-        return pb.QueryEnginesResponse(engines=wire.encode_engine_records(engines)).SerializeToString()
+        request = wire.parse(pb.QueryEnginesRequest, data)
+        stamps, engines = self._answer(wire.decode_engines_query(request), request.known)
+        return pb.QueryEnginesResponse(engines=wire.encode_engine_records(engines), stamps=stamps).SerializeToString()
+
+    def _answer(self, query: Query[T], known: Collection[int]) -> tuple[list[int], Sequence[T]]:
+        """Return the stamps of all records asked for, none if the history has none, and the records not known."""
+        if self._stamped is None:
+            return [], query.ask(self._history)
+        skipped = frozenset(wire.decode_stamps(known, "known"))
+        found = self._stamped.stamped(query)
+        return [each.stamp for each in found], [each.read() for each in found if each.stamp not in skipped]
 
 
 class Queries:

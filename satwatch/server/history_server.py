@@ -21,7 +21,15 @@ from satwatch.v1 import satwatch_pb2 as pb
 READ_ONLY: Final = "this is a stored history to look at, and no sidecar: it takes no batches"
 
 _STOP_SECONDS: Final = 1.0
-_REFUSED: Final = ("OpenRun", "ComputeBounds", "PublishVersion", "ReportCanary", "ReportEngines", "ReportStep")
+_REFUSED: Final = (
+    "OpenRun",
+    "ComputeBounds",
+    "PublishVersion",
+    "ReportCanary",
+    "ReportEngines",
+    "ReportStep",
+    "CloseRun",
+)
 
 
 @contextmanager

@@ -91,6 +91,10 @@ class LifeJudge:
         self._told, self._past = (), None
         return (*events, *left)
 
+    def reopen(self) -> None:
+        """Go on after the end; the time between both is no pause of the run's."""
+        self.arrivals = Arrivals().after(self.arrivals)
+
     def _judge(self, step: StepState) -> tuple[Event, ...]:
         point = step_point(step.step, step.totals, at=step.at, policy_version=step.policy_version, ranks=step.ranks)
         if not point.batches:  # all of its batches came to a process of before

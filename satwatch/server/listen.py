@@ -1,4 +1,4 @@
-"""The addresses a sidecar listens on: what they must look like, and whether they are free.
+"""The addresses a sidecar listens on: whether they are free.
 
 gRPC's own answer to a taken port is a log line and "failed to bind"; to a taken socket file it is to delete the file
 under the sidecar that serves there. Both are looked at first here, so that the refusal has a reason. When it stops,
@@ -8,57 +8,13 @@ gRPC deletes whatever has the name that it bound, so a socket is bound under a n
 from __future__ import annotations
 
 import contextlib
-import ipaddress
-import re
 import secrets
 import socket
 import stat
 from pathlib import Path
-from typing import Final
 
+from satwatch.addresses import is_socket, socket_path, split_address
 from satwatch.errors import ConfigError, required
-
-_HOST_PORT: Final = re.compile(r"(?P<host>\[[^\[\]]+\]|[^:\[\]]+):(?P<port>[0-9]{1,5})")
-# sun_path of Linux is 107 and a closing NUL; the private name, in the same folder, may be this much longer.
-_SOCKET_PATH_BYTES: Final = 100
-
-
-def address_requirement(address: str) -> str | None:
-    """Return what an address lacks to be one that the sidecar can listen on, or None.
-
-    >>> address_requirement("127.0.0.1:4820"), address_requirement("unix:/run/satwatch.sock")
-    (None, None)
-    >>> address_requirement("127.0.0.1:99999")
-    'HOST:PORT with a port of 0 to 65535, or unix:PATH'
-    """
-    if address.startswith("unix:"):
-        fits = 1 <= len(socket_path(address).encode()) <= _SOCKET_PATH_BYTES and "\0" not in address
-        return None if fits else f"unix:PATH with a path of 1 to {_SOCKET_PATH_BYTES} bytes"
-    match = _HOST_PORT.fullmatch(address)
-    if match is None or int(match["port"]) > 65535:
-        return "HOST:PORT with a port of 0 to 65535, or unix:PATH"
-    if not is_loopback(split_address(address)[0]):
-        return "a loopback host (127.0.0.1, [::1], localhost) or unix:PATH: gRPC is served without TLS"
-    return None
-
-
-def socket_path(address: str) -> str:
-    """Return the path of unix:PATH."""
-    return address.removeprefix("unix:")
-
-
-def split_address(address: str) -> tuple[str, int]:
-    """Split HOST:PORT; the host comes without brackets."""
-    host, _, port = address.rpartition(":")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Tell whether a host is this machine alone; a name other than localhost is not resolved, and is not."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def ensure_free(address: str) -> None:
@@ -68,7 +24,7 @@ def ensure_free(address: str) -> None:
         ConfigError: somebody listens there, or it can't be bound.
     """
     try:
-        if address.startswith("unix:"):
+        if is_socket(address):
             _ensure_free_path(address)
         else:
             _ensure_free_port(*split_address(address))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from satwatch.alerts.standing import resolved
-from satwatch.history import BatchSeen, EventSeen, LifeOpened, Record, StepSeen, VersionSeen
+from satwatch.history import BatchSeen, EventSeen, LifeEnded, LifeOpened, Record, StepSeen, VersionSeen
 from satwatch.sat.totals import StepTotals
 from satwatch.server.judging import LifeJudge, Stored
 from satwatch.server.resuming import Resumed
@@ -25,7 +25,8 @@ from satwatch.types import BatchRecord, Event, Rule, StepReport
 
 logger = logging.getLogger(__name__)
 
-# Why the alerts of a life are resolved whose trainer has not come back to this sidecar.
+# Why the alerts of a life are resolved: its trainer has closed it, or has not come back to this sidecar.
+ENDED: Final = "the run has ended"
 NOT_BACK: Final = "the run has not come back since the sidecar started again"
 
 _UNPLACED: Final = "Run %r: batches without a step come among others that have one; the history leaves them out."
@@ -83,6 +84,7 @@ class _Life:
         judge: of its steps and its silence.
         stats: where closed steps are counted.
         untold: open steps that have changed since they were told.
+        has_ended: its trainer has closed it.
         has_warned: a batch without a place has been logged.
         has_warned_late: a batch of a step whose sums are gone has been logged.
     """
@@ -92,12 +94,13 @@ class _Life:
     stats: RunStats
     judge: LifeJudge
     untold: dict[int, StepState] = field(default_factory=dict)
+    has_ended: bool = False
     has_warned: bool = False
     has_warned_late: bool = False
 
 
 class Recording:
-    """Tells a recorder what comes in; for the ledger's thread, but for :meth:`open_lives`."""
+    """Tells a recorder what comes in; for the ledger's thread, but for :meth:`lives`."""
 
     def __init__(
         self,
@@ -130,6 +133,26 @@ class Recording:
     def opened(self, origin: Origin) -> None:
         """Record that a life was opened, or opened again."""
         self._life(origin)
+
+    def closed(self, origin: Origin) -> None:
+        """Record that all ranks of a life have closed it.
+
+        What is kept of it stays: a batch that was on its way, or one that opens it again, finds its step.
+        """
+        life = self._life(origin)
+        if life is None or life.has_ended:
+            return
+        self._close(life, origin.at, ENDED)
+        life.has_ended = True
+        self._tell(LifeEnded(life.key, origin.at))
+
+    def reopened(self, origin: Origin) -> None:
+        """Record that a life goes on that all of its ranks had closed."""
+        life = self._life(origin)
+        if life is not None and life.has_ended:
+            life.has_ended = False
+            life.judge.reopen()
+            self._tell(_opening(origin))
 
     def batch(self, origin: Origin, account: Account) -> None:
         """Record a batch that was accounted for."""
@@ -194,7 +217,9 @@ class Recording:
         is_open = set(open_runs)
         for life in list(self._lives.values()):
             self._note(life, life.book.expire(self._clock()))
-            if life.key.run in is_open:
+            if life.has_ended and life.key.run in is_open:
+                self._note(life, life.book.close())  # what a batch on its way at the end has opened
+            elif life.key.run in is_open:
                 self._flush(life)
                 self._raise(life, life.judge.tick(now))
                 life.stats.came(life.judge.arrivals)
@@ -210,11 +235,12 @@ class Recording:
 
     def newest_step(self, run: str) -> int | None:
         """Return the newest step of a run that had a batch; of the only one where it is not known which run."""
-        lives = list(self._lives.values()) if not run else [self._lives[run]] if run in self._lives else []
+        lives = [life for life in self._lives.values() if life.key.run == run or not run]
+        lives = [life for life in lives if not life.has_ended] or lives
         return lives[0].book.newest if len(lives) == 1 else None
 
-    def open_lives(self) -> tuple[LifeKey, ...]:
-        """Return the lives that are open; safe from any thread (the copy is one operation)."""
+    def lives(self) -> tuple[LifeKey, ...]:
+        """Return the lives that are known, ended ones included; safe from any thread (the copy is one operation)."""
         return tuple(life.key for life in list(self._lives.values()))
 
     def _life(self, origin: Origin) -> _Life | None:
@@ -229,7 +255,8 @@ class Recording:
                 known.stats.came(known.judge.arrivals)
             if origin.world_size > known.book.world_size:
                 known.book.world_size = origin.world_size
-                self._tell(_opening(origin))
+                if not known.has_ended:
+                    self._tell(_opening(origin))
             return known
         if known is not None:
             if known.stats is origin.stats and key.window < known.key.window:
@@ -259,10 +286,14 @@ class Recording:
             self._resumed[key] = replace(life, active=())
 
     def _end(self, life: _Life, at: float, why: str) -> None:
-        """Close what is open of a life that is over."""
+        """Let go of a life that is over."""
+        self._close(life, at, why)
+        del self._lives[life.key.run]
+
+    def _close(self, life: _Life, at: float, why: str) -> None:
+        """Close its steps, and resolve its alerts."""
         self._note(life, life.book.close())
         self._raise(life, life.judge.end(at, why))
-        del self._lives[life.key.run]
 
     def _note(self, life: _Life, changed: Iterable[StepState]) -> None:
         """Tell of closed steps at once, and of open ones soon."""
@@ -274,7 +305,7 @@ class Recording:
             self._tell(_seen(life.key, state))
             if state.has_just_closed:
                 life.stats.steps_closed += 1
-                if self._put is not None:  # alerts have nowhere else to go
+                if self._put is not None and not life.has_ended:  # alerts have nowhere else to go
                     self._raise(life, life.judge.close(state))
 
     def _raise(self, life: _Life, events: Iterable[Event]) -> None:

@@ -24,6 +24,14 @@ RUN_FAMILIES: Final[tuple[Family, ...]] = (
         formula="counts of N (total), N_PQS (generation), N_IQS (queue); unknown and negative lags are in none",
         bad="weight moves up: see `satwatch_version_lag_mean`; a second hump: one engine is behind the others",
     ),
+    gauge(
+        "run_open",
+        "Whether the run goes on: 1, or 0 once its trainer has said that it has ended.",
+        "run",
+        unit="0 or 1",
+        formula="0 when every rank that sent something has closed its client; a trainer that was killed says nothing",
+        bad="0 while the trainer trains: it closes its client too early; alerts on an ended run's latest step are off",
+    ),
     counter(
         "steps_closed",
         "Steps that have closed: all ranks have ended them, or their time was up.",

@@ -78,6 +78,7 @@ def _add_counters(samples: Samples, label: str, runs: Iterable[Run], snapshots: 
     """Add what is counted of one run, or of several added up."""
     runs = list(runs)
     known = [snapshots[run.name] for run in runs if run.name in snapshots]
+    samples.add("satwatch_run_open", int(any(not run.has_ended for run in runs)), label)
     for name in _COUNTERS:
         samples.add(f"satwatch_{name}_total", _count(name, runs, known), label)
     if known:

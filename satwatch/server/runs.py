@@ -69,6 +69,8 @@ class Run:
         policy_version: the last one seen in a batch.
         facts: what a probe needs of this incarnation; replaced as a whole, and so safe to read from any thread.
         ended: the incarnations that others have replaced, the latest of them.
+        speaking: the ranks heard of in this life that have not closed it.
+        has_ended: all ranks heard of have closed this life, and none has been heard of since.
         has_warned: a retry with another content has been logged.
         ranks: what is kept of each rank.
         stats: what the ledger keeps of the batches; another thread writes it.
@@ -90,6 +92,8 @@ class Run:
     policy_version: int | None = None
     facts: TrainerFacts = field(init=False)
     ended: deque[str] = field(default_factory=lambda: deque(maxlen=ENDED_INCARNATIONS))
+    speaking: set[int] = field(default_factory=set)
+    has_ended: bool = False
     has_warned: bool = False
     ranks: dict[int, Rank] = field(default_factory=dict)
     stats: RunStats = field(default_factory=RunStats)
@@ -112,6 +116,12 @@ class Run:
             raise InvalidBatchError(
                 required("rank", rank, f"0 to {self.world_size - 1} (world_size {self.world_size})")
             )
+
+    def begin_life(self) -> None:
+        """Start another life, of which nobody has been heard yet."""
+        self.window += 1
+        self.speaking.clear()
+        self.has_ended = False
 
     def info(self) -> RunInfo:
         """Return what is told of the run."""
@@ -153,7 +163,7 @@ class RunRegistry:
 
         Raises:
             ConfigError: another rule in the same incarnation, or an incarnation that has ended.
-            OverloadedError: too many runs, and none idle long enough to make room.
+            OverloadedError: too many runs, and none that has ended or is idle long enough to make room.
         """
         run = self._runs.get(opening.run)
         change: Change = "none"
@@ -184,7 +194,7 @@ class RunRegistry:
         run.incarnation, run.rule, run.world_size = opening.incarnation, opening.rule, opening.world_size
         run.published_version = run.policy_version = None
         run.facts = TrainerFacts(run.name)
-        run.window += 1
+        run.begin_life()
 
     def _end_incarnation(self, run: Run, successor: str) -> None:
         if run.incarnation:  # no incarnation is no name, and may come again
@@ -216,12 +226,11 @@ class RunRegistry:
     def _make_room(self, name: str) -> None:
         if len(self._runs) < self._max_runs:
             return
-        idlest = min(self._runs.values(), key=lambda run: run.touched)
-        if self._clock() - idlest.touched < IDLE_SECONDS:
+        idlest = min(self._runs.values(), key=lambda run: (not run.has_ended, run.touched))
+        if not idlest.has_ended and self._clock() - idlest.touched < IDLE_SECONDS:
             came = f"{name!r}, one more than {self._max_runs} open runs"
-            raise OverloadedError(
-                required("run", came, f"one of them, or one idle for {IDLE_SECONDS:.0f} s to make room")
-            )
+            wanted = f"one of them, or one that has ended or is idle for {IDLE_SECONDS:.0f} s to make room"
+            raise OverloadedError(required("run", came, wanted))
         del self._runs[idlest.name]
 
     def find(self, name: str, incarnation: str) -> Run:
@@ -238,6 +247,28 @@ class RunRegistry:
             raise UnknownRunError(required("incarnation", came, f"{is_open}, the one that OpenRun opened last"))
         run.touched = self._clock()
         return run
+
+    def hear(self, run: Run, rank: int) -> bool:
+        """Note a rank's batch or report, and tell whether that opens an ended life again."""
+        run.speaking.add(rank)
+        reopens, run.has_ended = run.has_ended, False
+        return reopens
+
+    def close(self, name: str, incarnation: str, rank: int) -> tuple[Run, bool]:
+        """Note that a rank sends nothing more, and tell whether that ends the life: all ranks heard of have said so.
+
+        A rank that only opened the run, to publish its versions, is not waited for.
+
+        Raises:
+            UnknownRunError: as :meth:`find`.
+            InvalidBatchError: a rank outside the run's world.
+        """
+        run = self.find(name, incarnation)
+        run.check_rank(rank)
+        run.speaking.discard(rank)
+        ends = not run.speaking and not run.has_ended
+        run.has_ended = not run.speaking
+        return run, ends
 
     def publish(self, name: str, incarnation: str, version: int, age: float = 0.0) -> int | None:
         """Record a version that was published ``age`` seconds ago, and return the one before.
@@ -268,8 +299,8 @@ class RunRegistry:
 
         Args:
             name: the run; one that isn't open has told nothing. Empty: the only run that has published a version or
-                scored a canary; one that was idle for an hour counts only where it is alone. Of several none is
-                chosen: a lag against another trainer's versions would be a wrong number.
+                scored a canary; one that has ended or was idle for an hour counts only where it is alone. Of several
+                none is chosen: a lag against another trainer's versions would be a wrong number.
         """
         if name:
             run = self._runs.get(name)
@@ -277,7 +308,7 @@ class RunRegistry:
         told = [run for run in self.runs() if run.name != CHECK_RUN and (run.facts.published or run.facts.canaries)]
         if len(told) > 1:
             now = self._clock()
-            told = [run for run in told if now - run.touched < IDLE_SECONDS] or told
+            told = [run for run in told if not run.has_ended and now - run.touched < IDLE_SECONDS] or told
         self._say_which([run.name for run in told])
         return told[0].facts if len(told) == 1 else TrainerFacts()
 
@@ -296,7 +327,7 @@ class RunRegistry:
         rank = run.ranks.setdefault(request.rank, Rank(run.window))
         if rank.has_restarted(step, run.window):
             if rank.window == run.window:  # else another rank of the same restart came first
-                run.window += 1
+                run.begin_life()
                 run.world_size = rank.world_size  # perhaps fewer ranks than before
             rank.life, rank.step, rank.reopened = run.window, step, False
         elif rank.step is None or step > rank.step:

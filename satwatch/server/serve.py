@@ -19,6 +19,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from satwatch import __version__
+from satwatch.addresses import is_socket, split_address
 from satwatch.errors import ConfigError, SatwatchError, required
 from satwatch.server.allocation import keep_freed_memory, spare_collector
 from satwatch.server.answers import Answers
@@ -28,7 +29,7 @@ from satwatch.server.engines import OWN_PROBE, EngineBoard
 from satwatch.server.history import keeping_history, keeping_time
 from satwatch.server.history_answers import Queries
 from satwatch.server.ledger import Ledger
-from satwatch.server.listen import SocketFile, ensure_free, split_address
+from satwatch.server.listen import SocketFile, ensure_free
 from satwatch.server.metrics import SidecarCollector
 from satwatch.server.niceness import switch_soon
 from satwatch.server.runs import RunRegistry
@@ -184,7 +185,7 @@ def _options(settings: Settings) -> list[tuple[str, int]]:
 
 
 def _bind(server: grpc.aio.Server, address: str, stack: AsyncExitStack) -> str:
-    file = SocketFile(address) if address.startswith("unix:") else None
+    file = SocketFile(address) if is_socket(address) else None
     try:
         port = server.add_insecure_port(address if file is None else file.bound)
     except RuntimeError as error:
@@ -212,7 +213,7 @@ def serve(settings: Settings) -> int:
     try:
         asyncio.run(_serve_until_signal(settings))
     except SatwatchError as error:
-        sys.stderr.write(f"satwatch serve: {error}\n")
+        sys.stderr.write(f"satwatch: {error}\n")
         return 2
     return 0
 

@@ -77,6 +77,7 @@ class Servicer:
             "ReportCanary": self._engines.report_canary,
             "ReportEngines": self._engines.report_engines,
             "ReportStep": self._answers.report_step,
+            "CloseRun": self._answers.close_run,
             **self._queries.by_kind(),
         }
         methods: dict[str, grpc.RpcMethodHandler[bytes, bytes]] = {

@@ -23,13 +23,13 @@ from pydantic import (
     field_validator,
 )
 
+from satwatch.addresses import DEFAULT_ADDRESS, is_loopback, is_socket, listening_requirement, split_address
 from satwatch.errors import ConfigError
 from satwatch.history import hide_password
 from satwatch.probe.loading import TABLE, read_toml
 from satwatch.probe.refusals import Refusals
 from satwatch.probe.settings import ProbeSettings
 from satwatch.server.history_settings import HISTORY_TABLE, HistorySettings
-from satwatch.server.listen import address_requirement, is_loopback, split_address
 from satwatch.server.storing import AUTO, store_requirement
 
 MIB: Final = 2**20
@@ -44,7 +44,7 @@ def _demand(requirement: str | None) -> None:
 
 
 def _check_address(address: str) -> str:
-    _demand(address_requirement(address))
+    _demand(listening_requirement(address))
     return address
 
 
@@ -58,7 +58,7 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, use_attribute_docstrings=True)
 
-    listen: tuple[Annotated[str, AfterValidator(_check_address)], ...] = Field(("127.0.0.1:4820",), strict=False)
+    listen: tuple[Annotated[str, AfterValidator(_check_address)], ...] = Field((DEFAULT_ADDRESS,), strict=False)
     """gRPC addresses, each HOST:PORT on loopback or unix:PATH; port 0 picks a free one."""
 
     metrics_host: str = "127.0.0.1"
@@ -80,7 +80,7 @@ class Settings(BaseModel):
     """The most active tokens a batch may have."""
 
     max_runs: int = Field(1000, ge=1, le=100_000)
-    """The most runs kept; beyond it the run that has been idle longest, for an hour or more, makes room."""
+    """The most runs kept; beyond it one that has ended, or has been idle longest, for an hour or more, makes room."""
 
     max_engines: int = Field(1000, ge=1, le=100_000)
     """The most engines kept, of all probes; those beyond it are left out and counted."""
@@ -167,7 +167,7 @@ _REFUSALS: Final = Refusals(Settings, TABLES)
 
 def _meets(address: str, host: str, port: int) -> bool:
     """Tell whether gRPC at an address and metrics at a host and port would want the same port of the same host."""
-    if address.startswith("unix:") or port <= 0:
+    if is_socket(address) or port <= 0:
         return False
     listen_host, listen_port = split_address(address)
     return port == listen_port and not _numbers(listen_host).isdisjoint(_numbers(host))

@@ -67,7 +67,8 @@ class Account:
     def lag(self) -> VersionLag:
         """The batch's version lag; a version that was not sent is unknown, and shows as coverage."""
         versions = self.batch.behavior_versions or (VersionRun(self.batch.tokens, None),)
-        return version_lag(self.request.policy_version, versions, self.batch.sequence_lengths)
+        by_sequence = self.batch.versions_by_sequence
+        return version_lag(self.request.policy_version, versions, self.batch.sequence_lengths, by_sequence=by_sequence)
 
     @cached_property
     def totals(self) -> StepTotals:
@@ -78,7 +79,12 @@ class Account:
             lag=self.lag,
             routing=request.routing,
             deltas=self._deltas(),
-            lengths=lag_by_length(request.policy_version, batch.behavior_versions, batch.sequence_lengths),
+            lengths=lag_by_length(
+                request.policy_version,
+                batch.behavior_versions,
+                batch.sequence_lengths,
+                by_sequence=batch.versions_by_sequence,
+            ),
             batches=1,
             client_fallbacks=self.client_fallbacks,
         )

@@ -227,7 +227,8 @@ _LAG: Final = (
         "Mean versions that passed while a response was generated.",
         "run",
         unit="versions",
-        formula="mean(N_PQS), N_PQS = version at the response's last token - behavior version",
+        formula="mean(N_PQS) where versions come one a token, N_PQS = version at the response's last token - the "
+        "token's own; else absent",
         bad="rising: responses take longer than a step; see the longest ones",
     ),
     gauge(
@@ -235,7 +236,7 @@ _LAG: Final = (
         "Mean versions that passed while a response waited.",
         "run",
         unit="versions",
-        formula="mean(N_IQS), N_IQS = policy version - version at the response's last token",
+        formula="mean(N_IQS) over the same tokens, N_IQS = policy version - version at the response's last token",
         bad="rising: the trainer is slower than its rollouts",
     ),
     gauge(

@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+from satwatch.addresses import is_socket, socket_path, split_address
 from satwatch.errors import ConfigError, SatwatchError
 from satwatch.history import Store, open_store
-from satwatch.server.listen import socket_path, split_address
 from satwatch.types import MAX_EVENTS
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
 
 
 def _file_name(address: str) -> str:
-    if not address.startswith("unix:"):
+    if not is_socket(address):
         host, port = split_address(address)
         return str(port) if host in ("127.0.0.1", "localhost") else f"{port}-{_plain(host)}"
     path = os.path.realpath(socket_path(address))

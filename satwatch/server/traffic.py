@@ -21,6 +21,7 @@ REQUEST_KINDS: Final = (
     "ReportEngines",
     "WatchEngines",
     "ReportStep",
+    "CloseRun",
     *QUERY_KINDS,
 )
 

@@ -63,12 +63,15 @@ from satwatch.types.queries import (
     BatchesQuery,
     EnginesQuery,
     EventsQuery,
+    Query,
+    RunsQuery,
     StepsQuery,
     VersionsQuery,
 )
 from satwatch.types.reply import BoundsReply, GatedTokens
 from satwatch.types.rule import RULE_FIELDS, Level, Rule, Scope, is_number
 from satwatch.types.runs import RunInfo, RunOpening, ServerInfo, check_run_name
+from satwatch.types.stamped import Stamped, StampedHistory
 
 __all__ = [
     "HEAT_BUCKETS",
@@ -115,14 +118,18 @@ __all__ = [
     "PackedFloats",
     "PackedSketch",
     "PublishedVersion",
+    "Query",
     "Routing",
     "Rule",
     "RunInfo",
     "RunOpening",
     "RunRecord",
+    "RunsQuery",
     "Scope",
     "ServerInfo",
     "Severity",
+    "Stamped",
+    "StampedHistory",
     "StepPoint",
     "StepReport",
     "StepsQuery",

@@ -67,6 +67,8 @@ class TokenBatch:
         reference_logprob: log pi(l), the trainer at the rollout weights, n values, or None.
         behavior_versions: the versions that generated the tokens; adds up to n; empty if unknown.
         behavior_engines: the engines that generated them, by the probe's names; adds up to n; empty if unknown.
+        versions_by_sequence: the versions were given one a sequence, or one for the batch: which ones passed while a
+            sequence was generated is unknown.
 
     Raises:
         InvalidBatchError: lengths that do not sum, or a field of another length.
@@ -80,6 +82,7 @@ class TokenBatch:
     reference_logprob: PackedFloats | None = None
     behavior_versions: tuple[VersionRun, ...] = ()
     behavior_engines: tuple[EngineRun, ...] = ()
+    versions_by_sequence: bool = False
 
     def __post_init__(self) -> None:
         n = len(self.log_ratio)

@@ -105,6 +105,7 @@ class RunRecord:
         tokens: active tokens counted.
         version_published: the version published last.
         is_open: the sidecar that answers has this life open now.
+        ended_at: when its trainer closed it, likewise; None: it goes on, or nobody has said so.
     """
 
     life: int
@@ -122,6 +123,7 @@ class RunRecord:
     tokens: int = 0
     version_published: int | None = None
     is_open: bool = False
+    ended_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

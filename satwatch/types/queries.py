@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from satwatch.errors import ConfigError, required
+from satwatch.types.history import BatchRecord, EngineRecord, Event, History, RunRecord, StepPoint, VersionRecord
 from satwatch.types.runs import check_run_name
+
+T = TypeVar("T")
 
 # The most that one answer holds.
 MAX_RUN_RECORDS: Final = 100_000
@@ -20,8 +25,27 @@ MAX_ENGINE_RECORDS: Final = 100_000
 _INT64_MAX: Final = 2**63 - 1
 
 
+class Query(Generic[T]):
+    """A question whose answer is records of one kind."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def ask(self, history: History) -> Sequence[T]:
+        """Put the question to a history."""
+
+
 @dataclass(frozen=True, slots=True)
-class StepsQuery:
+class RunsQuery(Query[RunRecord]):
+    """All lives, as :meth:`satwatch.types.History.runs` returns them."""
+
+    def ask(self, history: History) -> Sequence[RunRecord]:
+        """Put the question to a history."""
+        return history.runs()
+
+
+@dataclass(frozen=True, slots=True)
+class StepsQuery(Query[StepPoint]):
     """The steps of a range, as :meth:`satwatch.types.History.steps` takes them.
 
     Raises:
@@ -46,9 +70,19 @@ class StepsQuery:
                 _require_whole(name, step, -_INT64_MAX, _INT64_MAX)
         _require_whole("max_points", self.max_points, 1, MAX_STEP_POINTS)
 
+    def ask(self, history: History) -> Sequence[StepPoint]:
+        """Put the question to a history."""
+        return history.steps(
+            self.run,
+            life=self.life,
+            first_step=self.first_step,
+            last_step=self.last_step,
+            max_points=self.max_points,
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class BatchesQuery:
+class BatchesQuery(Query[BatchRecord]):
     """The batches of a step, as :meth:`satwatch.types.History.batches` takes them.
 
     Raises:
@@ -64,9 +98,13 @@ class BatchesQuery:
         _require_whole("step", self.step, -_INT64_MAX, _INT64_MAX)
         _require_whole("life", self.life, 0, _INT64_MAX)
 
+    def ask(self, history: History) -> Sequence[BatchRecord]:
+        """Put the question to a history."""
+        return history.batches(self.run, self.step, life=self.life)
+
 
 @dataclass(frozen=True, slots=True)
-class VersionsQuery:
+class VersionsQuery(Query[VersionRecord]):
     """The versions of a run, as :meth:`satwatch.types.History.versions` takes them.
 
     Raises:
@@ -82,9 +120,13 @@ class VersionsQuery:
         _require_whole("life", self.life, 0, _INT64_MAX)
         _require_whole("limit", self.limit, 1, MAX_VERSION_RECORDS)
 
+    def ask(self, history: History) -> Sequence[VersionRecord]:
+        """Put the question to a history."""
+        return history.versions(self.run, life=self.life, limit=self.limit)
+
 
 @dataclass(frozen=True, slots=True)
-class EventsQuery:
+class EventsQuery(Query[Event]):
     """Alerts raised and resolved, as :meth:`satwatch.types.History.events` takes them.
 
     Raises:
@@ -106,9 +148,15 @@ class EventsQuery:
         _require_whole("after", self.after, 0, _INT64_MAX)
         _require_whole("limit", self.limit, 1, MAX_EVENTS)
 
+    def ask(self, history: History) -> Sequence[Event]:
+        """Put the question to a history."""
+        return history.events(
+            self.run, life=self.life, after=self.after, only_active=self.only_active, limit=self.limit
+        )
+
 
 @dataclass(frozen=True, slots=True)
-class EnginesQuery:
+class EnginesQuery(Query[EngineRecord]):
     """What was known of engines, as :meth:`satwatch.types.History.engines` takes it.
 
     Raises:
@@ -127,6 +175,10 @@ class EnginesQuery:
             if moment is not None and not math.isfinite(moment):
                 raise ConfigError(required(name, moment, "Unix time, finite seconds"))
         _require_whole("limit", self.limit, 1, MAX_ENGINE_RECORDS)
+
+    def ask(self, history: History) -> Sequence[EngineRecord]:
+        """Put the question to a history."""
+        return history.engines(self.run, since=self.since, until=self.until, limit=self.limit)
 
 
 def _require_whole(name: str, value: object, low: int, high: int) -> None:

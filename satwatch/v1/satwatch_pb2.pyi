@@ -166,7 +166,7 @@ class EngineRun(_message.Message):
     def __init__(self, tokens: _Optional[int] = ..., engine: _Optional[str] = ...) -> None: ...
 
 class TokenBatch(_message.Message):
-    __slots__ = ("log_ratio", "sequence_lengths", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob", "behavior_versions", "behavior_engines")
+    __slots__ = ("log_ratio", "sequence_lengths", "advantage", "sequence_advantage", "behavior_logprob", "reference_logprob", "behavior_versions", "behavior_engines", "versions_by_sequence")
     LOG_RATIO_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_LENGTHS_FIELD_NUMBER: _ClassVar[int]
     ADVANTAGE_FIELD_NUMBER: _ClassVar[int]
@@ -175,6 +175,7 @@ class TokenBatch(_message.Message):
     REFERENCE_LOGPROB_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOR_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     BEHAVIOR_ENGINES_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_BY_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     log_ratio: PackedFloats
     sequence_lengths: _containers.RepeatedScalarFieldContainer[int]
     advantage: PackedFloats
@@ -183,7 +184,8 @@ class TokenBatch(_message.Message):
     reference_logprob: PackedFloats
     behavior_versions: _containers.RepeatedCompositeFieldContainer[VersionRun]
     behavior_engines: _containers.RepeatedCompositeFieldContainer[EngineRun]
-    def __init__(self, log_ratio: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_lengths: _Optional[_Iterable[int]] = ..., advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., reference_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_versions: _Optional[_Iterable[_Union[VersionRun, _Mapping]]] = ..., behavior_engines: _Optional[_Iterable[_Union[EngineRun, _Mapping]]] = ...) -> None: ...
+    versions_by_sequence: bool
+    def __init__(self, log_ratio: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_lengths: _Optional[_Iterable[int]] = ..., advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., sequence_advantage: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., reference_logprob: _Optional[_Union[PackedFloats, _Mapping]] = ..., behavior_versions: _Optional[_Iterable[_Union[VersionRun, _Mapping]]] = ..., behavior_engines: _Optional[_Iterable[_Union[EngineRun, _Mapping]]] = ..., versions_by_sequence: bool = ...) -> None: ...
 
 class Sketch(_message.Message):
     __slots__ = ("code_deltas", "counts", "nan_tokens", "moments")
@@ -571,8 +573,22 @@ class ReportStepResponse(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class CloseRunRequest(_message.Message):
+    __slots__ = ("run", "incarnation", "rank")
+    RUN_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    run: str
+    incarnation: str
+    rank: int
+    def __init__(self, run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rank: _Optional[int] = ...) -> None: ...
+
+class CloseRunResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class RunRecord(_message.Message):
-    __slots__ = ("life", "run", "incarnation", "rule", "world_size", "opened_at", "last_at", "first_step", "last_step", "stored_step", "steps", "batches", "tokens", "version_published", "is_open")
+    __slots__ = ("life", "run", "incarnation", "rule", "world_size", "opened_at", "last_at", "first_step", "last_step", "stored_step", "steps", "batches", "tokens", "version_published", "is_open", "ended_at")
     LIFE_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -588,6 +604,7 @@ class RunRecord(_message.Message):
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     VERSION_PUBLISHED_FIELD_NUMBER: _ClassVar[int]
     IS_OPEN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AT_FIELD_NUMBER: _ClassVar[int]
     life: int
     run: str
     incarnation: str
@@ -603,17 +620,22 @@ class RunRecord(_message.Message):
     tokens: int
     version_published: int
     is_open: bool
-    def __init__(self, life: _Optional[int] = ..., run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., world_size: _Optional[int] = ..., opened_at: _Optional[float] = ..., last_at: _Optional[float] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., stored_step: _Optional[int] = ..., steps: _Optional[int] = ..., batches: _Optional[int] = ..., tokens: _Optional[int] = ..., version_published: _Optional[int] = ..., is_open: bool = ...) -> None: ...
+    ended_at: float
+    def __init__(self, life: _Optional[int] = ..., run: _Optional[str] = ..., incarnation: _Optional[str] = ..., rule: _Optional[_Union[Rule, _Mapping]] = ..., world_size: _Optional[int] = ..., opened_at: _Optional[float] = ..., last_at: _Optional[float] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., stored_step: _Optional[int] = ..., steps: _Optional[int] = ..., batches: _Optional[int] = ..., tokens: _Optional[int] = ..., version_published: _Optional[int] = ..., is_open: bool = ..., ended_at: _Optional[float] = ...) -> None: ...
 
 class QueryRunsRequest(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("known",)
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryRunsResponse(_message.Message):
-    __slots__ = ("runs",)
+    __slots__ = ("runs", "stamps")
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     runs: _containers.RepeatedCompositeFieldContainer[RunRecord]
-    def __init__(self, runs: _Optional[_Iterable[_Union[RunRecord, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, runs: _Optional[_Iterable[_Union[RunRecord, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class LengthLag(_message.Message):
     __slots__ = ("longest", "responses", "length", "tokens", "lag", "split_tokens", "generation_lag", "queue_lag")
@@ -716,24 +738,28 @@ class StepPoint(_message.Message):
     def __init__(self, life: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., steps: _Optional[int] = ..., at: _Optional[float] = ..., is_closed: bool = ..., ranks: _Optional[int] = ..., batches: _Optional[int] = ..., policy_version: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ..., heat: _Optional[_Iterable[int]] = ..., lags: _Optional[_Mapping[int, int]] = ..., generation_lags: _Optional[_Mapping[int, int]] = ..., queue_lags: _Optional[_Mapping[int, int]] = ..., versions: _Optional[_Mapping[int, int]] = ..., length_lags: _Optional[_Iterable[_Union[LengthLag, _Mapping]]] = ..., layer_flip_rates: _Optional[_Mapping[int, float]] = ...) -> None: ...
 
 class QueryStepsRequest(_message.Message):
-    __slots__ = ("run", "life", "first_step", "last_step", "max_points")
+    __slots__ = ("run", "life", "first_step", "last_step", "max_points", "known")
     RUN_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
     FIRST_STEP_FIELD_NUMBER: _ClassVar[int]
     LAST_STEP_FIELD_NUMBER: _ClassVar[int]
     MAX_POINTS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: str
     life: int
     first_step: int
     last_step: int
     max_points: int
-    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., max_points: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., max_points: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryStepsResponse(_message.Message):
-    __slots__ = ("points",)
+    __slots__ = ("points", "stamps")
     POINTS_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     points: _containers.RepeatedCompositeFieldContainer[StepPoint]
-    def __init__(self, points: _Optional[_Iterable[_Union[StepPoint, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, points: _Optional[_Iterable[_Union[StepPoint, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class WorstToken(_message.Message):
     __slots__ = ("log_ratio", "position", "sequence", "behavior_logprob", "policy_logprob", "reference_logprob", "advantage", "version", "engine")
@@ -785,20 +811,24 @@ class BatchRecord(_message.Message):
     def __init__(self, life: _Optional[int] = ..., step: _Optional[int] = ..., rank: _Optional[int] = ..., microbatch: _Optional[int] = ..., at: _Optional[float] = ..., policy_version: _Optional[int] = ..., values: _Optional[_Mapping[str, float]] = ..., worst: _Optional[_Iterable[_Union[WorstToken, _Mapping]]] = ...) -> None: ...
 
 class QueryBatchesRequest(_message.Message):
-    __slots__ = ("run", "life", "step")
+    __slots__ = ("run", "life", "step", "known")
     RUN_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: str
     life: int
     step: int
-    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., step: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., step: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryBatchesResponse(_message.Message):
-    __slots__ = ("batches",)
+    __slots__ = ("batches", "stamps")
     BATCHES_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     batches: _containers.RepeatedCompositeFieldContainer[BatchRecord]
-    def __init__(self, batches: _Optional[_Iterable[_Union[BatchRecord, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, batches: _Optional[_Iterable[_Union[BatchRecord, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class VersionRecord(_message.Message):
     __slots__ = ("life", "version", "at", "step")
@@ -813,20 +843,24 @@ class VersionRecord(_message.Message):
     def __init__(self, life: _Optional[int] = ..., version: _Optional[int] = ..., at: _Optional[float] = ..., step: _Optional[int] = ...) -> None: ...
 
 class QueryVersionsRequest(_message.Message):
-    __slots__ = ("run", "life", "limit")
+    __slots__ = ("run", "life", "limit", "known")
     RUN_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: str
     life: int
     limit: int
-    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., limit: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., limit: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryVersionsResponse(_message.Message):
-    __slots__ = ("versions",)
+    __slots__ = ("versions", "stamps")
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     versions: _containers.RepeatedCompositeFieldContainer[VersionRecord]
-    def __init__(self, versions: _Optional[_Iterable[_Union[VersionRecord, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, versions: _Optional[_Iterable[_Union[VersionRecord, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Event(_message.Message):
     __slots__ = ("id", "alert", "severity", "resolved", "at", "evidence", "run", "life", "engine", "step", "version", "value", "threshold")
@@ -859,24 +893,28 @@ class Event(_message.Message):
     def __init__(self, id: _Optional[int] = ..., alert: _Optional[str] = ..., severity: _Optional[_Union[Severity, str]] = ..., resolved: bool = ..., at: _Optional[float] = ..., evidence: _Optional[str] = ..., run: _Optional[str] = ..., life: _Optional[int] = ..., engine: _Optional[str] = ..., step: _Optional[int] = ..., version: _Optional[int] = ..., value: _Optional[float] = ..., threshold: _Optional[float] = ...) -> None: ...
 
 class QueryEventsRequest(_message.Message):
-    __slots__ = ("run", "life", "after", "only_active", "limit")
+    __slots__ = ("run", "life", "after", "only_active", "limit", "known")
     RUN_FIELD_NUMBER: _ClassVar[int]
     LIFE_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     ONLY_ACTIVE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: str
     life: int
     after: int
     only_active: bool
     limit: int
-    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., after: _Optional[int] = ..., only_active: bool = ..., limit: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., life: _Optional[int] = ..., after: _Optional[int] = ..., only_active: bool = ..., limit: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryEventsResponse(_message.Message):
-    __slots__ = ("events",)
+    __slots__ = ("events", "stamps")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     events: _containers.RepeatedCompositeFieldContainer[Event]
-    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, events: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class EngineRecord(_message.Message):
     __slots__ = ("at", "status", "run")
@@ -889,19 +927,23 @@ class EngineRecord(_message.Message):
     def __init__(self, at: _Optional[float] = ..., status: _Optional[_Union[EngineStatus, _Mapping]] = ..., run: _Optional[str] = ...) -> None: ...
 
 class QueryEnginesRequest(_message.Message):
-    __slots__ = ("run", "since", "until", "limit")
+    __slots__ = ("run", "since", "until", "limit", "known")
     RUN_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     UNTIL_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
     run: str
     since: float
     until: float
     limit: int
-    def __init__(self, run: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ...) -> None: ...
+    known: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, run: _Optional[str] = ..., since: _Optional[float] = ..., until: _Optional[float] = ..., limit: _Optional[int] = ..., known: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class QueryEnginesResponse(_message.Message):
-    __slots__ = ("engines",)
+    __slots__ = ("engines", "stamps")
     ENGINES_FIELD_NUMBER: _ClassVar[int]
+    STAMPS_FIELD_NUMBER: _ClassVar[int]
     engines: _containers.RepeatedCompositeFieldContainer[EngineRecord]
-    def __init__(self, engines: _Optional[_Iterable[_Union[EngineRecord, _Mapping]]] = ...) -> None: ...
+    stamps: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, engines: _Optional[_Iterable[_Union[EngineRecord, _Mapping]]] = ..., stamps: _Optional[_Iterable[int]] = ...) -> None: ...

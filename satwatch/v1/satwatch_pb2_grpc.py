@@ -60,6 +60,11 @@ class SatwatchServiceStub(object):
                 request_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.SerializeToString,
                 response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.FromString,
                 )
+        self.CloseRun = channel.unary_unary(
+                '/satwatch.v1.SatwatchService/CloseRun',
+                request_serializer=satwatch_dot_v1_dot_satwatch__pb2.CloseRunRequest.SerializeToString,
+                response_deserializer=satwatch_dot_v1_dot_satwatch__pb2.CloseRunResponse.FromString,
+                )
         self.QueryRuns = channel.unary_unary(
                 '/satwatch.v1.SatwatchService/QueryRuns',
                 request_serializer=satwatch_dot_v1_dot_satwatch__pb2.QueryRunsRequest.SerializeToString,
@@ -162,6 +167,14 @@ class SatwatchServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CloseRun(self, request, context):
+        """CloseRun says that a rank sends nothing more. Once every rank that was heard of has said so, the run has ended;
+        a batch or a report after that opens it again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def QueryRuns(self, request, context):
         """QueryRuns returns the runs that the history keeps, one entry a life.
         """
@@ -251,6 +264,11 @@ def add_SatwatchServiceServicer_to_server(servicer, server):
                     servicer.ReportStep,
                     request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.FromString,
                     response_serializer=satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.SerializeToString,
+            ),
+            'CloseRun': grpc.unary_unary_rpc_method_handler(
+                    servicer.CloseRun,
+                    request_deserializer=satwatch_dot_v1_dot_satwatch__pb2.CloseRunRequest.FromString,
+                    response_serializer=satwatch_dot_v1_dot_satwatch__pb2.CloseRunResponse.SerializeToString,
             ),
             'QueryRuns': grpc.unary_unary_rpc_method_handler(
                     servicer.QueryRuns,
@@ -443,6 +461,23 @@ class SatwatchService(object):
         return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/ReportStep',
             satwatch_dot_v1_dot_satwatch__pb2.ReportStepRequest.SerializeToString,
             satwatch_dot_v1_dot_satwatch__pb2.ReportStepResponse.FromString,
+            options, channel_credentials,
+            insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
+
+    @staticmethod
+    def CloseRun(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(request, target, '/satwatch.v1.SatwatchService/CloseRun',
+            satwatch_dot_v1_dot_satwatch__pb2.CloseRunRequest.SerializeToString,
+            satwatch_dot_v1_dot_satwatch__pb2.CloseRunResponse.FromString,
             options, channel_credentials,
             insecure, call_credentials, compression, wait_for_ready, timeout, metadata)
 

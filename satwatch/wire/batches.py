@@ -83,6 +83,7 @@ def encode_batch(batch: t.TokenBatch, into: pb.TokenBatch | None = None) -> pb.T
     message.sequence_lengths.extend(batch.sequence_lengths)
     message.behavior_versions.extend(encode_versions(batch.behavior_versions))
     message.behavior_engines.extend(encode_engine_runs(batch.behavior_engines))
+    message.versions_by_sequence = batch.versions_by_sequence
     return message
 
 
@@ -102,6 +103,7 @@ def decode_batch(message: pb.TokenBatch) -> t.TokenBatch:
         sequence_lengths=tuple(sequences),
         behavior_versions=decode_versions(message.behavior_versions, tokens),
         behavior_engines=decode_engine_runs(message.behavior_engines, tokens),
+        versions_by_sequence=message.versions_by_sequence,
         **arrays,
     )
 

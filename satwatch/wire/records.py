@@ -39,6 +39,7 @@ def encode_run_record(record: t.RunRecord) -> pb.RunRecord:
         batches=record.batches,
         tokens=record.tokens,
         is_open=record.is_open,
+        ended_at=record.ended_at,
         **{name: getattr(record, name) for name in _RUN_KNOWN},
     )
 
@@ -63,6 +64,7 @@ def decode_run_record(message: pb.RunRecord) -> t.RunRecord:
         batches=message.batches,
         tokens=message.tokens,
         is_open=message.is_open,
+        ended_at=require_finite("ended_at", message.ended_at) if message.HasField("ended_at") else None,
         **read_known(message, _RUN_KNOWN),
     )
 

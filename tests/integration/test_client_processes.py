@@ -254,3 +254,83 @@ def test_the_interpreter_ends_while_a_probe_waits():
 
 def test_the_interpreter_ends_without_close(sidecar):
     assert run(sidecar.address, "bound()\nclient.submit(D).result()\nsay('end')") == ["end"]
+
+
+def closings(sidecar):
+    return [(message.run, message.incarnation, message.rank) for message in sidecar.received("CloseRun")]
+
+
+def test_an_interpreter_that_ends_without_close_ends_its_run_after_the_batches_in_flight(sidecar):
+    run(sidecar.address, "bound()\nfutures = [client.submit(D) for _ in range(6)]")
+    assert closings(sidecar) == [("r", "i", 0)]
+    assert [name for name, _ in sidecar.requests] == ["OpenRun", *["ComputeBounds"] * 7, "CloseRun"]
+
+
+def test_an_exception_that_ends_it_does_too(sidecar):
+    script = PRELUDE + "bound()\nraise RuntimeError"
+    done = subprocess.run([sys.executable, "-c", script, sidecar.address, "60"], capture_output=True, timeout=240)
+    assert done.returncode == 1
+    assert closings(sidecar) == [("r", "i", 0)]
+
+
+def test_what_was_closed_is_not_closed_again_at_the_end_and_what_was_let_go_of_is(sidecar):
+    lines = run(
+        sidecar.address,
+        """
+        def train(name, ending=lambda client: None):
+            client = satwatch.connect(sys.argv[1], run=name)
+            client.clip_bounds(D)
+            ending(client)
+
+        client.server_info()
+        train("closed", lambda client: client.close())
+        train("forgotten")
+        train("forgotten and closed")
+        train("forgotten and closed", lambda client: client.close())
+        train("forgotten twice")
+        train("forgotten twice")
+        say("the end")
+        """,
+    )
+    assert lines == ["the end"]
+    said = [run for run, _, _ in closings(sidecar)]
+    assert said == ["closed", "forgotten and closed", "forgotten", "forgotten twice"]
+
+
+@pytest.mark.parametrize("child", ["sys.exit(0)", "bound(); client.close(); sys.exit(0)"], ids=["idle", "used"])
+def test_a_child_s_end_is_not_its_parent_s(sidecar, child):
+    lines = run(
+        sidecar.address,
+        f"""
+        bound()
+        pid = os.fork()
+        if pid == 0:
+            {child}
+        wait_for(pid)
+        say("the child is gone")
+        bound()
+        """,
+    )
+    assert lines == ["the child is gone"]
+    assert closings(sidecar) == [("r", "i", 0)]
+    assert sidecar.requests[-1][0] == "CloseRun"
+
+
+def test_a_child_that_speaks_for_its_rank_alone_ends_the_run(sidecar):
+    run(
+        sidecar.address,
+        """
+        pid = os.fork()
+        if pid == 0:
+            bound()
+            sys.exit(0)
+        wait_for(pid)
+        """,
+    )
+    assert closings(sidecar) == [("r", "i", 0)]
+
+
+def test_the_interpreter_ends_though_the_sidecar_does_not_hear_of_it(sidecar):
+    held = sidecar.faults["CloseRun"] = Held(sidecar, "CloseRun")
+    assert run(sidecar.address, "bound()\nsay('end')", timeout=3600.0) == ["end"]
+    held.let_go.set()

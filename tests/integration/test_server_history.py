@@ -237,7 +237,7 @@ def test_a_server_that_can_not_be_reached_ends_the_start(spawn):
     process = spawn(f'listen = ["127.0.0.1:0"]\nmetrics_port = -1\nstore = "{store}"\n')
     assert process.popen.wait(60) == 2
     said = process.popen.stderr.read()
-    assert said.startswith("satwatch serve: store: got postgresql://ada:***@127.0.0.1:1/satwatch")
+    assert said.startswith("satwatch: store: got postgresql://ada:***@127.0.0.1:1/satwatch")
     assert "secret" not in said
 
 
@@ -444,13 +444,13 @@ def test_queries_that_take_for_ever_hold_up_no_batch(serve, monkeypatch):
     sidecar = serve()
     sidecar.wire.open()
     stub, gate = sidecar.wire.stub, threading.Event()
-    runs = Store.runs
+    stamped = Store.stamped
 
-    def held(store):
+    def held(store, query):
         gate.wait()
-        return runs(store)
+        return stamped(store, query)
 
-    monkeypatch.setattr(Store, "runs", held)
+    monkeypatch.setattr(Store, "stamped", held)
     try:
         asked = [stub.QueryRuns.future(pb.QueryRunsRequest(), timeout=60) for _ in range(THREADS + MAX_WAITING)]
         # One more is refused once all of these have come.

@@ -237,7 +237,7 @@ def test_a_process_that_can_not_start_exits_with_2_and_one_line(spawn):
         _, err = process.popen.communicate(timeout=60)
     assert (process.popen.returncode, process.announcement) == (2, "")
     assert err.count("\n") == 1
-    assert err.startswith("satwatch serve: listen: got 127.0.0.1:")
+    assert err.startswith("satwatch: listen: got 127.0.0.1:")
 
 
 def test_a_large_batch_leaves_the_event_loop_free(sidecar):

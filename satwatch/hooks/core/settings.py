@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import torch
 
+from satwatch.addresses import ADDRESS_VARIABLE
 from satwatch.client import BoundsClient, connect
-from satwatch.client.settings import ADDRESS_VARIABLE, RUN_VARIABLE
+from satwatch.client.settings import RUN_VARIABLE
 from satwatch.errors import ConfigError, required
 
 CONFIG_VARIABLE: Final = "SATWATCH_CLIENT_CONFIG"

@@ -81,14 +81,15 @@ class SatAsyncGRPOTrainer(GuardedTrainer, AsyncGRPOTrainer):  # type: ignore[mis
         """Send the tokens that the loss is taken over, in the loss's own order."""
         selected = inputs["token_index"] >= 0
         segment = inputs["segment_id"][selected]
-        versions = inputs.get(ROW_VERSIONS)
+        versions, lengths = inputs.get(ROW_VERSIONS), segment.bincount()
         radii = self.attachment.ask(
             log_probs[inputs["token_index"][selected]],
             inputs["old_log_probs"][selected],
             advantage=inputs["advantages"][selected],
-            sequence_lengths=segment.bincount(),
+            sequence_lengths=lengths,
             policy_version=self._policy_version(),
-            behavior_version=None if versions is None else versions[0][segment],
+            # One a sample, as TRL has them: which ones passed while it was generated, nobody knows.
+            behavior_version=None if versions is None else versions[0][: len(lengths)],
             step=self.state.global_step,
         )
         if self.attachment.guards:

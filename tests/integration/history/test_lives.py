@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from satwatch.history import VersionSeen
+from satwatch.history import LifeEnded, VersionSeen
 from satwatch.types import Rule
 from tests.unit.history.making import RULE, merged, opened, seen, shows, totals_of
 
@@ -69,14 +69,36 @@ def test_a_step_begun_before_a_restart_is_the_sum_of_both_parts_however_often_it
     assert (block.steps, block.batches) == (4, 8)
 
 
-def test_a_life_without_a_name_is_another_after_a_restart_unless_it_continues(write, url):
+def test_a_life_without_a_name_is_another_after_a_restart(write, url):
     for _ in range(2):
         writing = write(url)
         writing.put(opened(incarnation=""), seen(1))
         writing.close()
     last = write(url)
-    last.put(opened(incarnation="", continues=True), seen(2))
-    assert [(run.life, run.steps) for run in last.store.runs()] == [(2, 2), (1, 1)]
+    assert [(run.life, run.steps) for run in last.store.runs()] == [(2, 1), (1, 1)]
+
+
+def test_a_life_that_was_closed_has_ended_until_it_is_opened_again(write, url):
+    writing = write(url)
+    writing.put(opened(), seen(1), LifeEnded("k", 1002.0))
+    (ended,) = writing.store.runs()
+    assert (ended.ended_at, ended.last_at) == (1002.0, 1001.0)
+    writing.put(opened(at=1003.0))
+    assert writing.store.runs()[0].ended_at is None
+    # All of it in one transaction, in the order in which it was told last.
+    writing.put(opened(at=1004.0), LifeEnded("k", 1005.0), opened(at=1006.0), LifeEnded("k", 1007.0))
+    assert writing.store.runs()[0].ended_at == 1007.0
+    writing.put(LifeEnded("k", 1008.0), opened(at=1009.0))
+    assert writing.store.runs()[0].ended_at is None
+
+
+def test_what_was_on_its_way_leaves_the_end_and_what_comes_after_does_not(write, url):
+    writing = write(url)
+    writing.put(opened(), seen(1), LifeEnded("k", 1002.0))
+    writing.put(seen(2, at=1001.5), VersionSeen("k", 3, 1005.0))
+    assert writing.store.runs()[0].ended_at == 1002.0
+    writing.put(seen(3))  # other ranks of it send to another sidecar, which tells of them here
+    assert writing.store.runs()[0].ended_at is None
 
 
 def test_a_resumed_life_of_the_same_name_in_another_run_is_its_own(write, url):

@@ -145,8 +145,11 @@ def test_what_is_not_kept_is_refused(write, url):
     writing.put(opened(), seen(1))
     with pytest.raises(UnknownRunError, match="'other'"):
         writing.store.steps("other")
-    with pytest.raises(UnknownRunError, match="life 9"):
+    writing.put(opened("other", run="q"), opened("again", incarnation="ii"))
+    with pytest.raises(UnknownRunError, match=r"^run: got 'r', life 9, required one of its lives: 3, 1$"):
         writing.store.batches("r", 1, life=9)
+    with pytest.raises(UnknownRunError, match="got 'other', life 1, required a run of this history"):
+        writing.store.batches("other", 1, life=1)
     for ask in (writing.store.versions, writing.store.events, writing.store.engines):
         with pytest.raises(UnknownRunError):
             ask("other")

@@ -260,9 +260,11 @@ def test_what_is_sent_is_what_the_loss_is_taken_over(budget, folder):
         batch = call.batch
         assert batch.log_ratio.dim() == 1 and batch.sequence_lengths.sum() == len(batch.log_ratio)
         ends = np.cumsum(batch.sequence_lengths).tolist()
-        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+        told = batch.behavior_versions
+        assert told.unit == "sequence"  # TRL names one a sample, and not what passed while it was generated
+        for start, end, named in zip([0, *ends[:-1]], ends, told.values.tolist(), strict=True):
             version, advantage = versions[tuple(batch.behavior_logprob[start:end].tolist())]
-            assert set(batch.behavior_versions.values[start:end].tolist()) == {version}
+            assert named == version
             assert set(batch.advantage[start:end].tolist()) == {np.float32(advantage)}
             seen += 1
     assert seen >= 8 and len(fake.calls) == 3

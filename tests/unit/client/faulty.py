@@ -25,6 +25,7 @@ MESSAGES = {
     "ReportEngines": pb.ReportEnginesRequest,
     "WatchEngines": pb.WatchEnginesRequest,
     "ReportStep": pb.ReportStepRequest,
+    "CloseRun": pb.CloseRunRequest,
     "QueryRuns": pb.QueryRunsRequest,
     "QuerySteps": pb.QueryStepsRequest,
     "QueryBatches": pb.QueryBatchesRequest,
@@ -123,6 +124,9 @@ class Sidecar(grpc.GenericRpcHandler):
         if not self.open:
             context.abort(grpc.StatusCode.NOT_FOUND, "run: not open")
         return pb.ReportStepResponse().SerializeToString()
+
+    def answer_CloseRun(self, message: pb.CloseRunRequest, context: grpc.ServicerContext) -> bytes:
+        return pb.CloseRunResponse().SerializeToString()
 
     def answer_ReportEngines(self, message: pb.ReportEnginesRequest, context: grpc.ServicerContext) -> bytes:
         return pb.ReportEnginesResponse(facts=wire.encode_facts(self.facts, 0.0)).SerializeToString()

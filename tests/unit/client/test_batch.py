@@ -94,6 +94,14 @@ def test_a_list_is_one_row_a_sequence_laid_end_to_end(rows):
     assert sent.behavior_versions == (VersionRun(1, 4), VersionRun(2, 5), VersionRun(1, 6))
 
 
+@pytest.mark.parametrize(("versions", "by_sequence"), [([[4, 4], [], [5, 5, 6]], False), ([4, 5, 6], True), (4, True)])
+def test_what_a_version_stands_for_is_told(versions, by_sequence):
+    sent, _ = packed(ROWS, behavior_version=versions)
+    assert sent.versions_by_sequence is by_sequence
+    assert sent.behavior_versions[0].version == 4
+    assert not packed(ROWS)[0].versions_by_sequence
+
+
 def test_rows_may_be_lists_of_numbers_and_one_advantage_a_sequence():
     sent, arrays = packed([[0.1, 0.2], [0.3]], advantage=[1.0, -1.0], sequence_lengths=[2, 1])
     assert arrays["log_ratio"].tolist() == [0.1, 0.2, 0.3]

@@ -161,6 +161,8 @@ def test_an_answer_that_can_t_be_meant_is_named_by_its_place(sidecar, history):
         (lambda history: history.engines(until=float("nan")), "until: got nan"),
         (lambda _: HistoryClient("http://a"), "address: got"),
         (lambda _: HistoryClient("127.0.0.1:1", timeout=0), "timeout: got 0"),
+        (lambda _: HistoryClient("127.0.0.1:1", keep=-1), "keep: got -1"),
+        (lambda _: HistoryClient("127.0.0.1:1", keep=100_001), "keep: got 100001"),
     ],
 )
 def test_what_can_t_be_meant_is_refused_before_it_is_sent(sidecar, history, call, words):
@@ -174,6 +176,72 @@ def test_an_answer_above_grpc_s_own_limit_is_taken(sidecar, history):
     sidecar.kept["QueryEvents"] = pb.QueryEventsResponse(events=wire.encode_events(many))
     assert sidecar.kept["QueryEvents"].ByteSize() > 4 * 2**20
     assert history.events(limit=10_000) == tuple(many)
+
+
+@pytest.fixture
+def keeping(sidecar):
+    with HistoryClient(sidecar.address, timeout=PATIENT, keep=100) as client:
+        yield client
+
+
+QUERIES = {name: call for name, call in CALLS.items() if name != "GetServerInfo"}
+
+
+def records_of(answer):
+    """Return an answer's records, of which it has one field."""
+    (name,) = (field.name for field in answer.DESCRIPTOR.fields if field.name != "stamps")
+    return getattr(answer, name)
+
+
+@pytest.mark.parametrize("method", QUERIES)
+def test_what_is_kept_is_not_asked_for_again(sidecar, keeping, method):
+    answer = sidecar.kept[method]
+    answer.stamps.extend(range(1, 1 + len(records_of(answer))))
+    first = CALLS[method](keeping)
+    del records_of(answer)[:]
+    again = CALLS[method](keeping)
+    assert first
+    assert all(before is after for before, after in zip(first, again, strict=True))
+    assert [list(request.known) for request in sidecar.received(method)] == [[], list(answer.stamps)]
+
+
+def test_what_is_new_comes_in_its_place_and_what_is_gone_is_gone(sidecar, keeping):
+    answer = sidecar.kept["QueryEvents"]
+    events = [dataclasses.replace(EVENT, id=number) for number in range(1, 5)]
+    del answer.events[:]
+    answer.events.extend(wire.encode_events(events[:3]))
+    answer.stamps.extend([1, 2, 3])
+    assert keeping.events() == tuple(events[:3])
+    del answer.events[:], answer.stamps[:]
+    answer.events.extend(wire.encode_events(events[3:]))
+    answer.stamps.extend([2, 4, 3])
+    assert keeping.events() == (events[1], events[3], events[2])
+
+
+def test_one_that_keeps_nothing_asks_for_all(sidecar, history):
+    sidecar.kept["QuerySteps"].stamps.extend([1, 2])
+    assert history.steps("r") == history.steps("r") == (POINT, POINT)
+    assert [list(request.known) for request in sidecar.received("QuerySteps")] == [[], []]
+
+
+def test_a_sidecar_that_knows_no_stamps_sends_all_and_none_is_kept(sidecar, keeping):
+    assert keeping.steps("r") == keeping.steps("r") == (POINT, POINT)
+    assert [list(request.known) for request in sidecar.received("QuerySteps")] == [[], []]
+
+
+def test_another_run_or_life_is_another_matter(sidecar, keeping):
+    sidecar.kept["QuerySteps"].stamps.extend([1, 2])
+    for run, life in (("r", 1), ("r", 2), ("q", 1)):
+        assert keeping.steps(run, life=life) == (POINT, POINT)
+    assert [list(request.known) for request in sidecar.received("QuerySteps")] == [[], [], []]
+
+
+def test_an_answer_of_other_records_than_its_stamps_say_is_no_answer(sidecar, keeping):
+    sidecar.kept["QuerySteps"].stamps.extend([1])
+    with pytest.raises(errors.UnavailableError, match=r"^reply\.stamps: got 2 records, required 1, those not known"):
+        keeping.steps("r")
+    del sidecar.kept["QuerySteps"].stamps[:]
+    assert keeping.steps("r") == (POINT, POINT)
 
 
 def test_any_number_of_threads_may_ask(sidecar, history):

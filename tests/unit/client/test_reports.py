@@ -131,7 +131,7 @@ def test_a_step_ends_after_the_batches_in_flight(sidecar, connect):
         assert batch.result(PATIENT).gate.any()
     client.close()
     methods = [method for method, _ in sidecar.requests if method != "OpenRun"]
-    assert methods == ["ComputeBounds"] * 5 + ["ReportStep"]
+    assert methods == ["ComputeBounds"] * 5 + ["ReportStep", "CloseRun"]
 
 
 def test_a_step_waits_for_batches_no_longer_than_the_deadline(sidecar, connect):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import satwatch
-from satwatch.client.settings import check_address
 from satwatch.errors import ConfigError
 from satwatch.types import Rule
 
@@ -16,41 +15,6 @@ from satwatch.types import Rule
 def _bare_environment(monkeypatch):
     monkeypatch.delenv("SATWATCH_ADDRESS", raising=False)
     monkeypatch.delenv("SATWATCH_RUN", raising=False)
-
-
-@pytest.mark.parametrize(
-    "address",
-    ["127.0.0.1:4820", "localhost:1", "sidecar-0.jobs.svc:65535", "[::1]:4820", "unix:/run/s.sock", "unix:s.sock"],
-)
-def test_addresses_that_are_taken(address):
-    check_address(address)
-
-
-@pytest.mark.parametrize(
-    "address",
-    [
-        "",
-        "localhost",
-        "localhost:",
-        ":4820",
-        "localhost:0",
-        "localhost:65536",
-        "localhost:port",
-        "a b:1",
-        "::1:4820",
-        "http://localhost:4820",
-        "dns:///localhost:4820",
-        "unix:",
-        "unix:" + "x" * 108,
-        "unix:a\0b",
-        "unix:\udcff",
-        4820,
-        None,
-    ],
-)
-def test_addresses_that_are_refused_by_name(address):
-    with pytest.raises(ConfigError, match=r"^address: got .*required (HOST:PORT|unix:PATH)"):
-        check_address(address)
 
 
 @pytest.mark.parametrize(

@@ -40,8 +40,8 @@ def merged(steps, n=50):
     return reduce(StepTotals.merge, [totals_of(step, n) for step in steps])
 
 
-def opened(key="k", run="r", incarnation="i", *, at=1000.0, world_size=2, continues=False):
-    return LifeOpened(key, run, incarnation, RULE, world_size, at, continues=continues)
+def opened(key="k", run="r", incarnation="i", *, at=1000.0, world_size=2):
+    return LifeOpened(key, run, incarnation, RULE, world_size, at)
 
 
 def seen(step, totals=None, key="k", *, at=None, is_closed=True, policy_version=None, ranks=2):

@@ -144,6 +144,21 @@ def test_a_newer_schema_is_refused(tmp_path, read_only):
         open_store(str(path), read_only=read_only)
 
 
+def test_what_an_older_satwatch_has_written_is_read_once_a_sidecar_has_opened_it(tmp_path):
+    path = tmp_path / "h.sqlite"
+    written(path)
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE satwatch_lives DROP COLUMN ended_at")
+    connection.close()
+    with pytest.raises(ConfigError, match=r"an older satwatch has written, .* start a sidecar with it once"):
+        open_store(str(path), read_only=True)
+    open_store(str(path)).close()
+    store = open_store(str(path), read_only=True)
+    (run,) = store.runs()
+    assert (run.steps, run.ended_at) == (8, None)
+    store.close()
+
+
 def test_a_second_writer_is_refused_by_any_name_of_the_file(tmp_path):
     path = tmp_path / "h.sqlite"
     store = open_store(str(path))

@@ -57,6 +57,13 @@ def test_an_unknown_last_version_leaves_the_parts_unknown():
     assert not lag.queue_lags
 
 
+def test_a_version_a_response_tells_nothing_of_what_passed_meanwhile():
+    """The parts are unknown, and not all of it the queue's."""
+    lag = version_lag(12, runs((100, 10), (900, 11)), [100, 900], by_sequence=True)
+    assert lag.lags == {2: 100, 1: 900}
+    assert (lag.coverage, lag.generation_lags, lag.queue_lags) == (1.0, {}, {})
+
+
 def test_nothing_known():
     lag = version_lag(None, runs((4, 8)), [4])
     assert (lag.mean, lag.oldest, lag.coverage) == (None, None, 0.0)

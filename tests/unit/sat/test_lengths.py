@@ -35,6 +35,10 @@ def test_without_versions_there_are_still_responses():
         assert found == {4: LengthLag(4, 2, 6)}
 
 
+def test_a_version_a_response_leaves_the_parts_unknown():
+    assert lag_by_length(12, runs((8, 9)), [8], by_sequence=True) == {8: LengthLag(8, 1, 8, 8, 24)}
+
+
 def test_without_lengths_nothing_is_known():
     assert lag_by_length(5, runs((4, 3)), ()) == {}
     assert lag_by_length(5, (), [0, 0]) == {}

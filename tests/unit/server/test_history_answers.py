@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
+from typing import ClassVar
 
 import pytest
 
@@ -11,15 +13,22 @@ from satwatch import wire
 from satwatch.errors import ConfigError, InvalidBatchError, OverloadedError, UnavailableError, UnknownRunError, required
 from satwatch.server.history_answers import MAX_WAITING, QUERY_KINDS, THREADS, HistoryAnswers, Queries
 from satwatch.types import (
+    BatchesQuery,
     BatchRecord,
     EngineRecord,
+    EnginesQuery,
     EngineStatus,
     Event,
+    EventsQuery,
     History,
     Rule,
     RunRecord,
+    RunsQuery,
+    Stamped,
     StepPoint,
+    StepsQuery,
     VersionRecord,
+    VersionsQuery,
 )
 from satwatch.v1 import satwatch_pb2 as pb
 
@@ -117,6 +126,64 @@ def test_the_other_queries(kept, kind, query, asked, answer):
     assert kept.asked == asked
     if answer is not None:
         assert type(answer).FromString(data) == answer
+
+
+class Unread(Kept):
+    """The same with stamps, that remembers what was read."""
+
+    STAMPS: ClassVar = {RunsQuery: 2**64 - 1, StepsQuery: 11, BatchesQuery: 12}
+    STAMPS |= {VersionsQuery: 13, EventsQuery: 14, EnginesQuery: 15}
+
+    def __init__(self):
+        super().__init__()
+        self.read = []
+
+    def stamped(self, query):
+        def read(record):
+            self.read.append(record)
+            return record
+
+        return [Stamped(self.STAMPS[type(query)], partial(read, record)) for record in query.ask(self)]
+
+
+STAMPED = (
+    ("QuerySteps", pb.QueryStepsRequest, pb.QueryStepsResponse, "points", 11),
+    ("QueryBatches", pb.QueryBatchesRequest, pb.QueryBatchesResponse, "batches", 12),
+    ("QueryVersions", pb.QueryVersionsRequest, pb.QueryVersionsResponse, "versions", 13),
+    ("QueryEvents", pb.QueryEventsRequest, pb.QueryEventsResponse, "events", 14),
+    ("QueryEngines", pb.QueryEnginesRequest, pb.QueryEnginesResponse, "engines", 15),
+)
+
+
+@pytest.mark.parametrize(("kind", "request_of", "response", "name", "stamp"), STAMPED)
+def test_a_record_that_the_asker_knows_is_neither_read_nor_sent(kind, request_of, response, name, stamp):
+    history = Unread()
+    ask = HistoryAnswers(history).by_kind()[kind]
+    answer = response.FromString(ask(request_of(run="r", known=[stamp - 1]).SerializeToString()))
+    assert (answer.stamps, len(getattr(answer, name)), len(history.read)) == ([stamp], 1, 1)
+    answer = response.FromString(ask(request_of(run="r", known=[stamp, 99]).SerializeToString()))
+    assert (answer.stamps, len(getattr(answer, name)), len(history.read)) == ([stamp], 0, 1)
+
+
+@pytest.mark.parametrize(("kind", "request_of", "response", "name", "stamp"), STAMPED)
+def test_more_stamps_than_can_be_known_are_refused(kind, request_of, response, name, stamp):
+    ask = HistoryAnswers(Unread()).by_kind()[kind]
+    with pytest.raises(InvalidBatchError, match="known: got 100001 stamps"):
+        ask(request_of(run="r", known=range(100_001)).SerializeToString())
+
+
+def test_a_life_that_ends_is_another_record_although_what_is_stored_is_the_same():
+    is_open = True
+    ask = HistoryAnswers(Unread(), lambda run: is_open).by_kind()["QueryRuns"]
+    first = pb.QueryRunsResponse.FromString(ask(b""))
+    assert [run.is_open for run in first.runs] == [True]
+    known = pb.QueryRunsRequest(known=first.stamps).SerializeToString()
+    again = pb.QueryRunsResponse.FromString(ask(known))
+    assert (again.stamps, len(again.runs)) == (first.stamps, 0)
+    is_open = False
+    over = pb.QueryRunsResponse.FromString(ask(known))
+    assert over.stamps != first.stamps
+    assert [run.is_open for run in over.runs] == [False]
 
 
 def test_what_can_not_be_meant_is_refused(kept):

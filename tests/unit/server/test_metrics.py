@@ -10,6 +10,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from satwatch.sat import StepTotals, pack
+from satwatch.server.arrivals import Arrivals
 from satwatch.server.compute import score
 from satwatch.server.families import Samples
 from satwatch.server.labels import OTHER, divide
@@ -175,3 +176,19 @@ def test_claims_are_taken_in_order():
     assert divide([], str, 3) == ([], [])
     assert divide("abcd", str, 0) == ([], list("abcd"))
     assert divide("abcd", str, 9) == (list("abcd"), [])
+
+
+def test_a_run_that_has_ended_says_so_and_keeps_all_else():
+    runs = [make_run(name, [0.1]) for name in ("ended", "going on")]
+    for run in runs:
+        run.stats.came(Arrivals().hear(1e9, 1).hear(1e9 + 5.0, 2))
+    before = scrape(runs)[0]
+    runs[0].has_ended = True
+    after = scrape(runs)[0]
+    assert before.keys() == after.keys()
+    assert {key for key in before if before[key] != after[key]} == {("satwatch_run_open", "run=ended")}
+    assert (before["satwatch_run_open", "run=ended"], after["satwatch_run_open", "run=ended"]) == (1, 0)
+    # Those that share a label go on together.
+    assert scrape(runs, most=0)[0]["satwatch_run_open", f"run={OTHER}"] == 1
+    runs[1].has_ended = True
+    assert scrape(runs, most=0)[0]["satwatch_run_open", f"run={OTHER}"] == 0

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from satwatch.alerts import JudgeState, replay
-from satwatch.history import BatchSeen, EventSeen, LifeOpened, StepSeen, VersionSeen
+from satwatch.history import BatchSeen, EventSeen, LifeEnded, LifeOpened, StepSeen, VersionSeen
 from satwatch.sat import pack
 from satwatch.server.arrivals import Arrivals
 from satwatch.server.compute import score
 from satwatch.server.judging import Stored
-from satwatch.server.recording import LifeKey, Origin, Recording
+from satwatch.server.recording import ENDED, LifeKey, Origin, Recording
 from satwatch.server.resuming import Resumed
 from satwatch.server.runs import RunRegistry
 from satwatch.server.stats import Account
@@ -68,6 +68,12 @@ class Desk:
         report = StepReport(run.name, step, run.incarnation, measures=measures or {}, **given)
         self.recording.report(self.origin(run), report)
 
+    def close(self, run):
+        self.recording.closed(self.origin(run))
+
+    def reopen(self, run):
+        self.recording.reopened(self.origin(run))
+
     def tick(self, seconds=1.0):
         self.clock.now += seconds
         self.recording.tick(1e9 + self.clock.now, [run.name for run in self.registry.runs()])
@@ -86,7 +92,7 @@ def test_a_life_is_told_once_and_before_all_else(desk):
     key = LifeKey("r", "a", 0)
     assert desk.told[0] == LifeOpened(key, "r", "a", rule, 2, 1e9 + 100.0)
     assert len(desk.told.of(LifeOpened)) == 1
-    assert desk.recording.open_lives() == (key,)
+    assert desk.recording.lives() == (key,)
 
 
 def test_a_world_that_grows_is_told(desk):
@@ -174,7 +180,7 @@ def test_steps_that_start_over_are_another_life(desk):
     told = len(desk.told)
     desk.recording.published(old, 9, 0.0)
     assert len(desk.told) == told
-    assert desk.recording.open_lives() == (second.key,)
+    assert desk.recording.lives() == (second.key,)
 
 
 def test_a_new_incarnation_is_another_life(desk):
@@ -188,7 +194,7 @@ def test_a_run_that_made_room_is_closed(desk):
     desk.registry._runs.clear()
     desk.tick()
     assert desk.told.steps() == [(0, 1, True)]
-    assert desk.recording.open_lives() == ()
+    assert desk.recording.lives() == ()
     desk.open()
     assert len(desk.told.of(LifeOpened)) == 2
 
@@ -400,3 +406,91 @@ def test_without_a_history_steps_are_counted():
     desk.tick()
     desk.recording.finish()
     assert (run.stats.steps_closed, desk.told) == (1, [])
+
+
+def test_a_closed_life_ends_with_its_steps_and_alerts(desk):
+    run = desk.open()
+    desk.batch(run, float("nan"), 0.001, step=0)
+    desk.batch(run, step=1)
+    desk.close(run)
+    assert desk.told.steps()[-1] == (1, 1, True)
+    assert desk.told.alerts() == [("NanTokens", "raised"), ("NanTokens", "resolved")]
+    assert desk.told.of(EventSeen)[-1].event.evidence == ENDED
+    assert desk.told.of(LifeEnded) == [LifeEnded(LifeKey("r", "", 0), 1e9 + 100.0)]
+    assert desk.told[-1] == desk.told.of(LifeEnded)[0]  # what belongs to the life came before its end
+    desk.close(run)
+    assert len(desk.told.of(LifeEnded)) == 1
+
+
+def test_nobody_waits_for_the_batches_of_a_closed_life(desk):
+    ended, silent = desk.open("ended"), desk.open("silent")
+    for run in (ended, silent):
+        for step in range(3):
+            desk.batch(run, step=step)
+    desk.close(ended)
+    for _ in range(3):
+        desk.tick(1000.0)
+    raised = [seen.event for seen in desk.told.of(EventSeen)]
+    assert [(event.alert, event.run) for event in raised] == [("NoBatches", "silent")]
+
+
+def test_a_closed_life_goes_on_where_it_was(desk):
+    run = desk.open()
+    for step in range(3):
+        desk.batch(run, step=step)
+    desk.close(run)
+    desk.clock.now += 3000.0
+    desk.open()
+    assert len(desk.told.of(LifeOpened)) == 1  # an opening says nothing yet
+    desk.reopen(run)
+    desk.batch(run, step=2, microbatch=1)
+    desk.batch(run, step=3)
+    assert [opened.key for opened in desk.told.of(LifeOpened)] == [LifeKey("r", "", 0)] * 2
+    # Of the step that was closed, all batches are told, and not those alone that came after.
+    assert desk.told.steps()[-1] == (2, 2, True)
+    desk.tick()
+    assert desk.told.steps()[-1] == (3, 1, False)
+    # The time between end and return is no pause of the run's.
+    desk.batch(run, step=4)
+    assert run.stats.snapshot().arrivals.longest_gap < 3000.0
+    desk.close(run)
+    assert len(desk.told.of(LifeEnded)) == 2
+
+
+def test_a_batch_on_its_way_at_the_end_is_counted_and_opens_nothing(desk):
+    run = desk.open()
+    desk.batch(run, step=0)
+    desk.close(run)
+    desk.batch(run, float("nan"), 0.001, step=1)
+    desk.tick()
+    assert desk.told.steps()[-1] == (1, 1, True)
+    assert len(desk.told.of(LifeOpened)) == 1
+    assert desk.told.alerts() == []  # who would resolve it?
+
+
+def test_a_closed_life_that_is_replaced_ends_once(desk):
+    run = desk.open(incarnation="a")
+    desk.batch(run, float("nan"), 0.001, step=0)
+    desk.close(run)
+    desk.open(incarnation="b", world_size=2)
+    assert desk.told.alerts() == [("NanTokens", "raised"), ("NanTokens", "resolved")]
+    assert desk.recording.lives() == (LifeKey("r", "b", 1),)
+
+
+def test_a_world_that_grows_after_the_end_opens_nothing(desk):
+    run = desk.open()
+    desk.batch(run, step=0)
+    desk.close(run)
+    desk.open(rank=1, world_size=2)
+    assert len(desk.told.of(LifeOpened)) == 1
+    desk.reopen(run)
+    assert desk.told.of(LifeOpened)[-1].world_size == 2
+
+
+def test_engines_are_named_by_the_step_of_the_run_that_goes_on(desk):
+    for name, step in (("ended", 7), ("going on", 3)):
+        desk.batch(desk.open(name), step=step)
+    assert desk.recording.newest_step("") is None
+    desk.close(desk.registry.find("ended", ""))
+    assert desk.recording.newest_step("") == 3
+    assert desk.recording.newest_step("ended") == 7

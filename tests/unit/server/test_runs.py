@@ -286,3 +286,100 @@ def test_client_fallbacks_add_up_over_ranks(registry):
     registry.open(RunOpening("r", rank=1, world_size=2))
     send(registry, run, rank=1, client_fallbacks=4)
     assert run.client_fallbacks == 7
+
+
+def two_ranks(registry, **opening):
+    for rank in range(2):
+        run, _ = registry.open(RunOpening("r", rank=rank, world_size=2, **opening))
+        registry.hear(run, rank)
+    return run
+
+
+def test_a_run_ends_once_all_its_ranks_have_closed_it(registry):
+    run = two_ranks(registry, incarnation="a")
+    assert registry.close("r", "a", 1) == (run, False)
+    assert registry.close("r", "a", 1) == (run, False)
+    assert not run.has_ended
+    assert registry.close("r", "a", 0) == (run, True)
+    assert run.has_ended
+    # A retry ends nothing that has ended.
+    assert registry.close("r", "a", 0) == (run, False)
+    assert run.has_ended
+
+
+def test_a_message_after_the_end_opens_it_again_for_its_rank(registry):
+    run = two_ranks(registry)
+    registry.close("r", "", 0)
+    registry.close("r", "", 1)
+    assert registry.hear(run, 1)
+    assert not run.has_ended
+    assert not registry.hear(run, 1)
+    assert registry.close("r", "", 1) == (run, True)
+
+
+def test_an_opening_alone_and_a_version_open_nothing_again(registry):
+    run = two_ranks(registry)
+    registry.close("r", "", 0)
+    registry.close("r", "", 1)
+    registry.open(RunOpening("r", rank=1, world_size=2))
+    registry.publish("r", "", 3)
+    assert run.has_ended
+
+
+def test_a_rank_that_has_only_opened_the_run_is_not_waited_for(registry):
+    run = two_ranks(registry)
+    registry.open(RunOpening("r", rank=2, world_size=3))
+    registry.close("r", "", 0)
+    assert registry.close("r", "", 1) == (run, True)
+
+
+def test_ranks_of_the_life_before_are_not_waited_for(registry):
+    run = two_ranks(registry, incarnation="a")
+    registry.open(RunOpening("r", "b"))
+    registry.hear(run, 0)
+    assert registry.close("r", "b", 0) == (run, True)
+    registry.open(RunOpening("r", "c"))
+    assert not run.has_ended
+    run = two_ranks(registry)
+    for rank in range(2):
+        send(registry, run, step=5, rank=rank)
+    registry.open(RunOpening("r"))  # a trainer that starts again with one rank
+    send(registry, run, step=0, rank=0)
+    registry.hear(run, 0)
+    assert registry.close("r", "", 0) == (run, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "incarnation", "rank", "error", "message"),
+    [
+        ("other", "a", 0, UnknownRunError, "run: got 'other', required a run that OpenRun has opened"),
+        ("", "a", 0, UnknownRunError, "run: got ''"),
+        ("r", "b", 0, UnknownRunError, "incarnation: got 'b', required 'a', the one that OpenRun opened last"),
+        ("r", "a", 2, InvalidBatchError, r"rank: got 2, required 0 to 1 \(world_size 2\)"),
+    ],
+)
+def test_an_end_that_can_not_be_meant_is_refused_by_name(registry, name, incarnation, rank, error, message):
+    run = two_ranks(registry, incarnation="a")
+    with pytest.raises(error, match=message):
+        registry.close(name, incarnation, rank)
+    assert run.speaking == {0, 1}
+
+
+def test_a_run_that_has_ended_makes_room_at_once(registry):
+    for name in ("old", "ended"):
+        run, _ = registry.open(RunOpening(name))
+        registry.hear(run, 0)
+    with pytest.raises(OverloadedError, match="one that has ended or is idle"):
+        registry.open(RunOpening("new"))
+    registry.close("ended", "", 0)
+    registry.open(RunOpening("new"))
+    assert [run.name for run in registry.runs()] == ["old", "new"]
+
+
+def test_of_two_runs_the_engines_are_those_of_the_one_that_has_not_ended(registry):
+    for name in ("before", "now"):
+        registry.open(RunOpening(name))
+        registry.publish(name, "", 3)
+    assert registry.facts().run == ""
+    registry.close("before", "", 0)
+    assert registry.facts().run == "now"

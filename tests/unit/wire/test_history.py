@@ -23,6 +23,7 @@ REPORT = t.StepReport(
     ended=True,
 )
 RUN = t.RunRecord(3, "r", "i", RULE, 8, 1.5, 2.5, 0, 9, 8, 10, 11, 12, -4, is_open=True)
+ENDED = dataclasses.replace(RUN, is_open=False, ended_at=2.75)
 LENGTHS = (t.LengthLag(1, 1, 1), t.LengthLag(2**31, 2, 90, 80, 70, 60, 50, 40))
 POINT = t.StepPoint(
     life=1,
@@ -71,6 +72,7 @@ CASES = {
         wire.encode_run_record,
         wire.decode_run_record,
     ),
+    "a life that its trainer closed": (ENDED, wire.encode_run_record, wire.decode_run_record),
     "a point": (POINT, wire.encode_step_point, wire.decode_step_point),
     "a point of reports alone": (
         t.StepPoint(1, 0, 0, 1, 0.0, False, 1, 0, None, {"reward_mean": 0.5}),
@@ -283,6 +285,11 @@ REFUSALS = {
         r"length_lags\[0\]\.split_tokens: got 0 of 2 of 1 tokens",
     ),
     "a life of no run": (wire.decode_run_record, changed(wire.encode_run_record(RUN), life=0), "life: got 0"),
+    "an end that is no moment": (
+        wire.decode_run_record,
+        changed(wire.encode_run_record(RUN), ended_at=math.inf),
+        "ended_at: got inf",
+    ),
     "no ranks": (wire.decode_run_record, changed(wire.encode_run_record(RUN), world_size=0), "world_size: got 0"),
     "too many worst tokens": (
         wire.decode_batch_record,

@@ -30,6 +30,23 @@ def test_each_comes_back_as_it_went(name):
     assert decode(wire.parse(type(message), message.SerializeToString())) == query
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_each_goes_with_the_stamps_that_its_asker_knows(name):
+    query, encode, decode = CASES[name]
+    known = {2**64 - 1: "a", 0: "b", 7: "c"}
+    message = encode(query, known)
+    sent = wire.parse(type(message), message.SerializeToString())
+    assert wire.decode_stamps(sent.known) == tuple(known)
+    assert decode(sent) == query
+    assert wire.encode_runs_query(known).known == sent.known
+
+
+def test_more_stamps_than_there_can_be_records_are_refused():
+    many = pb.QueryStepsRequest(run="r", known=range(wire.MAX_STAMPS + 1)).known
+    with pytest.raises(errors.InvalidBatchError, match=r"^known: got 100001 stamps, required at most 100000"):
+        wire.decode_stamps(many, "known")
+
+
 @pytest.mark.parametrize(
     ("decode", "message", "query"),
     [

@@ -23,6 +23,7 @@ BATCH = t.TokenBatch(
     reference_logprob=t.PackedFloats("bfloat16", b"\0" * 6),
     behavior_versions=(t.VersionRun(1, None), t.VersionRun(1, 0), t.VersionRun(1, -2)),
     behavior_engines=(t.EngineRun(2, "10.0.0.7:30000"), t.EngineRun(1, "")),
+    versions_by_sequence=True,
 )
 ROUTING = t.Routing((t.LayerRouting(0, 3, 1, 2, 4),), 3, 1, 2)
 REQUEST = t.BoundsRequest(
