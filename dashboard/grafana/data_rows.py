@@ -104,10 +104,14 @@ DATA: Final = RowSpec(
         ),
         PanelSpec(
             "Silence",
-            "Time since the last batch, and the longest time between two batches of the last hour or more. Above three "
-            "times that, and ten minutes: the trainer has stopped, or waits for rollouts.",
+            "Time since the last batch of a run that goes on, and the longest time between two batches of the last "
+            "hour or more. Above three times that, and ten minutes: the trainer has stopped, or waits for rollouts.",
             (
-                Query(f"time() - satwatch_last_batch_timestamp_seconds{RUN}", "{{run}} since the last"),
+                Query(
+                    f"time() - satwatch_last_batch_timestamp_seconds{RUN} unless on (job, instance, run) "
+                    "satwatch_run_open == 0",
+                    "{{run}} since the last",
+                ),
                 gauge("batch_gap_seconds", "{{run}} longest between two"),
             ),
             unit="s",

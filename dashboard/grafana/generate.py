@@ -27,7 +27,7 @@ FILE: Final = Path(__file__).with_name("satwatch.json")
 _UID: Final = "satwatch"
 _DESCRIPTION: Final = (
     "Asynchronous RL as the sidecar sees it: is the run healthy, is it lagging, is an engine lying, is replay off, or "
-    "is the data bad? docs/metrics.md defines each metric, docs/runbook.md each alert."
+    "is the data bad? What an alert means, and what to do, is on the page Alerts of satwatch dashboard."
 )
 # By name: what the SDK has no word for, in the form that Grafana's Prometheus source reads.
 _ANNOTATION_TEXTS: Final = {

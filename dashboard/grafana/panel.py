@@ -22,6 +22,8 @@ from grafana_foundation_sdk.models import dashboard as model
 from grafana_foundation_sdk.models.heatmap import HeatmapColorMode
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
+from satwatch._dashboard import runbook
+
 Kind: TypeAlias = Literal["lines", "stacked", "heat", "stat", "bars", "table", "timeline"]
 
 DATASOURCE: Final = model.DataSourceRef(type_val="prometheus", uid="${datasource}")
@@ -59,7 +61,7 @@ class PanelSpec:
         critical: the value from which on it is badly so.
         is_bad_below: amiss is what is below these and not what is above.
         meanings: words for whole numbers, each with its colour.
-        runbook: the alert whose section of docs/runbook.md says more.
+        runbook: the alert whose section of the runbook says more.
     """
 
     title: str
@@ -96,9 +98,8 @@ class RowSpec:
 def build_panel(spec: PanelSpec) -> Any:  # noqa: ANN401 - one builder class a kind, with no base but the untyped one
     """Return the builder of a panel."""
     panel = _PANELS[spec.kind](spec)
-    text = (
-        f"{spec.description}\n\nRunbook: docs/runbook.md#{spec.runbook.lower()}" if spec.runbook else spec.description
-    )
+    runbook_link = f"\n\n[Runbook: {spec.runbook}]({runbook.link(spec.runbook)})" if spec.runbook else ""
+    text = f"{spec.description}{runbook_link}"
     panel = panel.title(spec.title).description(text).datasource(DATASOURCE).unit(spec.unit)
     panel = panel.span(spec.width).height(STAT_HEIGHT if spec.kind == "stat" else HEIGHT)
     panel = panel.thresholds(_thresholds(spec))

@@ -92,7 +92,7 @@ HEALTH: Final = RowSpec(
         ),
         PanelSpec(
             "Firing now",
-            "The alerts behind the two numbers above. docs/runbook.md has a section of each name.",
+            "The alerts behind the two numbers above. The page Alerts of satwatch dashboard has the runbook.",
             (Query(firing()),),
             kind="table",
             width=12,

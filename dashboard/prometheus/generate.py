@@ -11,13 +11,15 @@ from typing import Final
 
 import yaml  # type: ignore[import-untyped]
 
+from satwatch._dashboard import runbook
 from satwatch.alerts import RECORDINGS, RULES, AlertRule, RecordingRule
 
 FILE: Final = Path(__file__).with_name("satwatch.rules.yml")
 _HEAD: Final = """\
-# Recording and alert rules of satwatch. Generated from the catalogue in satwatch/alerts by
-#   python -m satwatch._dashboard.prometheus.generate
-# docs/runbook.md says what each alert means and what to do.
+# Recording and alert rules of satwatch, as `satwatch prometheus` writes them. Put rules of your own into another file:
+# the next release writes this one anew.
+# An alert's runbook_url says what it means and what to do. It leads to the page Alerts of a dashboard on this machine,
+# or at the same port through a tunnel; `satwatch prometheus --runbook-url URL` names another place.
 """
 _SCOPES: Final = ("run", "engine", "sidecar")
 
@@ -51,9 +53,15 @@ def _alert(rule: AlertRule) -> dict[str, object]:
         "annotations": {
             "summary": about + rule.summary,
             "description": f"{value[:1].upper()}{value[1:]}. {rule.look_at}",
-            "runbook_url": rule.runbook,
+            "runbook_url": _runbook_url(rule),
         },
     }
+
+
+def _runbook_url(rule: AlertRule) -> str:
+    """Return where the dashboard has the alert's section of the runbook, beside the run itself."""
+    run = "&run={{ $labels.run | urlquery }}" if rule.scope == "run" else ""
+    return f"{runbook.link(rule.name)}{run}"
 
 
 def _duration(seconds: int) -> str:

@@ -62,8 +62,8 @@ ENGINE_RULES: Final = (
         severity="warning",
         scope="engine",
         summary="An engine contradicts itself or the others",
-        look_at="The finding (satwatch_engine_findings) in docs/probe.md, and what the trainer's last update of this "
-        "engine answered.",
+        look_at="Which finding it is (the kind of satwatch_engine_findings), and what the trainer's last update of "
+        "this engine answered.",
         expr=f'max without (kind) (satwatch_engine_findings{{kind=~"{"|".join(SUSPECT_FINDINGS)}"}}) == 1',
         reading="finding {}",
         hold_seconds=120,

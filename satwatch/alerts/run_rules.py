@@ -70,6 +70,11 @@ def _rose(counter: str, window: str = "5m") -> str:
     return f"increase({counter}[{window}]) > 0 or ({counter} > 0 unless {counter} offset {window})"
 
 
+def _going_on(expr: str) -> str:
+    """Return PromQL for a condition of runs that go on: of one that has ended the latest step stays as it was."""
+    return f"({expr}) unless on (job, instance, run) satwatch_run_open == 0"
+
+
 RUN_RULES: Final = (
     AlertRule(
         name="NanTokens",
@@ -108,7 +113,7 @@ RUN_RULES: Final = (
         summary="The batch is worth less than a tenth of its tokens",
         look_at="satwatch_ratio_max and the worst tokens: a few ratios carry the whole gradient. Then the mean abs(d) "
         "and the lag: is it the batch or a few tokens?",
-        expr=f"satwatch_ess_ratio < {ESS_COLLAPSED:g}",
+        expr=_going_on(f"satwatch_ess_ratio < {ESS_COLLAPSED:g}"),
         reading="ESS ratio {}",
         hold_seconds=120,
         clear_seconds=300,
@@ -120,7 +125,7 @@ RUN_RULES: Final = (
         scope="run",
         summary="Engine and trainer disagree on what is possible",
         look_at="The worst tokens of the step, both log-probs: a probability ratio beyond exp(20).",
-        expr=f"satwatch_log_ratio_abs_max > {EXTREME:g}",
+        expr=_going_on(f"satwatch_log_ratio_abs_max > {EXTREME:g}"),
         reading="largest abs(d) {} nats",
         clear_seconds=600,
     ),
@@ -131,8 +136,10 @@ RUN_RULES: Final = (
         summary="At equal weights, engine and trainer differ more than before",
         look_at="What changed in the engine: its temperature or top-p, dtype, quantization, kernels or flags. The "
         "policy is not the cause: delta_impl compares both at the same weights.",
-        expr=f"{_FLOOR} >= {MISMATCH:g} and {_FLOOR} > {FLOOR_TIMES:g} * {_FLOOR_LOW} "
-        f"and {_FLOOR_CHANGES} >= {DRIFT_PAST}",
+        expr=_going_on(
+            f"{_FLOOR} >= {MISMATCH:g} and {_FLOOR} > {FLOOR_TIMES:g} * {_FLOOR_LOW} "
+            f"and {_FLOOR_CHANGES} >= {DRIFT_PAST}"
+        ),
         reading="mean abs(delta_impl) {} nats",
         hold_seconds=120,
         clear_seconds=300,
@@ -145,8 +152,10 @@ RUN_RULES: Final = (
         summary="Engine and trainer came apart from one step to the next",
         look_at="Did the lag jump too? Then rollouts are old. If not, the engine changed: weights, dtype, kernel, "
         "temperature or mask. The Engines page and the tail by version tell them apart.",
-        expr=f"{_MEAN} >= {MISMATCH:g} and {_MEAN} > {SPIKE_TIMES:g} * {_MEDIAN} "
-        f"and changes({_MEAN}[3h]) >= {SPIKE_PAST}",
+        expr=_going_on(
+            f"{_MEAN} >= {MISMATCH:g} and {_MEAN} > {SPIKE_TIMES:g} * {_MEDIAN} "
+            f"and changes({_MEAN}[3h]) >= {SPIKE_PAST}"
+        ),
         reading="mean abs(d) {} nats",
         clear_seconds=300,
     ),
@@ -157,7 +166,9 @@ RUN_RULES: Final = (
         summary="Engine and trainer come apart slowly",
         look_at="delta_policy against delta_impl where references are sent: the first is training, the second is the "
         "engine. Then the entropy, the learning rate, and the canary.",
-        expr=f"{_MEAN} >= {MISMATCH:g} and {_MEAN} > {DRIFT_TIMES:g} * {_LOW} and {_CHANGES} >= {DRIFT_PAST}",
+        expr=_going_on(
+            f"{_MEAN} >= {MISMATCH:g} and {_MEAN} > {DRIFT_TIMES:g} * {_LOW} and {_CHANGES} >= {DRIFT_PAST}"
+        ),
         reading="mean abs(d) {} nats",
         hold_seconds=600,
         clear_seconds=600,
@@ -171,7 +182,7 @@ RUN_RULES: Final = (
         summary="Lagging: rollouts are older than they were",
         look_at="N_PQS against N_IQS: long responses, or a queue. Then the engines' own lag: new weights may not reach "
         "one of them.",
-        expr=f"{_LAG} > {LAG_TIMES:g} * quantile_over_time({LOW:g}, {_LAG_SETTLED}[1d]) + {LAG_MORE:g}",
+        expr=_going_on(f"{_LAG} > {LAG_TIMES:g} * quantile_over_time({LOW:g}, {_LAG_SETTLED}[1d]) + {LAG_MORE:g}"),
         reading="mean version lag {}",
         hold_seconds=300,
         clear_seconds=600,
@@ -184,7 +195,7 @@ RUN_RULES: Final = (
         scope="run",
         summary="The batch is worth less than a third of its tokens",
         look_at="satwatch_ratio_max and satwatch_tail_index: a few tokens, or the whole batch? Then the lag.",
-        expr=f"satwatch_ess_ratio < {ESS_LOW:g}",
+        expr=_going_on(f"satwatch_ess_ratio < {ESS_LOW:g}"),
         reading="ESS ratio {}",
         hold_seconds=300,
         clear_seconds=300,
@@ -197,8 +208,10 @@ RUN_RULES: Final = (
         summary="The tail is so heavy that means are not to be trusted",
         look_at="The quantiles: q=0.999 against q=0.5. Then the worst tokens: do they share an engine, a version or a "
         "position?",
-        expr=f"satwatch_tail_index > {TAIL_INDEX:g} and {_MEAN} > {MISMATCH:g} "
-        f"unless {_MEAN} < {TAIL_FALLING:g} * {_MEDIAN}",
+        expr=_going_on(
+            f"satwatch_tail_index > {TAIL_INDEX:g} and {_MEAN} > {MISMATCH:g} "
+            f"unless {_MEAN} < {TAIL_FALLING:g} * {_MEDIAN}"
+        ),
         reading="tail index {}",
         hold_seconds=300,
         clear_seconds=600,
@@ -211,7 +224,7 @@ RUN_RULES: Final = (
         summary="Routing replay has stopped working",
         look_at="The flip rate by layer: all layers, or one? Then whether routes still come with the rollouts "
         "(satwatch_router_coverage).",
-        expr=f"{_FLIPS} > 0 and quantile_over_time(0.1, {_FLIPS}[1d]) == 0 and {_CHANGES} >= {REPLAY_PAST}",
+        expr=_going_on(f"{_FLIPS} > 0 and quantile_over_time(0.1, {_FLIPS}[1d]) == 0 and {_CHANGES} >= {REPLAY_PAST}"),
         reading="router flip rate {}",
         clear_seconds=300,
     ),
@@ -222,7 +235,7 @@ RUN_RULES: Final = (
         summary="Rollouts come without their versions",
         look_at="Which engine's rollouts have none: an engine that was restarted calls its weights `default` until it "
         "is told. Lag is known of the rest only.",
-        expr=f"{_COVERAGE} < {COVERAGE:g} and max_over_time({_COVERAGE}[1d]) == 1",
+        expr=_going_on(f"{_COVERAGE} < {COVERAGE:g} and max_over_time({_COVERAGE}[1d]) == 1"),
         reading="version coverage {}",
         hold_seconds=120,
         clear_seconds=120,
@@ -248,7 +261,7 @@ RUN_RULES: Final = (
         scope="run",
         summary="No batches for three times as long as they take to come",
         look_at="The trainer's log, then the rollout queue: does the trainer wait for rollouts, or has it stopped?",
-        expr=f"{_SILENCE} > {_SILENCE_LIMIT} and {_SILENCE} <= {_SILENCE_LIMIT} + {NO_BATCH_FORGET_SECONDS}",
+        expr=_going_on(f"{_SILENCE} > {_SILENCE_LIMIT} and {_SILENCE} <= {_SILENCE_LIMIT} + {NO_BATCH_FORGET_SECONDS}"),
         reading="the last batch came {} seconds ago",
     ),
 )

@@ -96,6 +96,14 @@ def test_a_run_that_is_not_open_has_ended():
     assert verdict(replace(RUN, is_open=False), (), LAST, NOW).headline == "Ended at 1970-01-01 00:16 UTC"
 
 
+def test_a_run_that_its_trainer_closed_has_ended_however_long_ago():
+    closed = replace(RUN, is_open=False, ended_at=1060.0)
+    for now in (NOW + 60.0, NOW + 86_400.0):
+        found = verdict(closed, (), LAST, now)
+        assert (found.level, found.headline) == ("stopped", "Ended at 1970-01-01 00:17 UTC")
+    assert verdict(replace(closed, ended_at=None), (), LAST, NOW + 86_400.0).headline.startswith("No batches since ")
+
+
 def test_an_alert_of_another_release_is_shown_by_its_name():
     assert verdict(RUN, (replace(SPIKE, alert="Unheard"),), LAST, NOW).headline == "Unheard"
 
