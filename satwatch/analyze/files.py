@@ -37,7 +37,10 @@ class Outcome:
 
     @property
     def short_name(self) -> str:
-        """The file's own name and place, in words."""
+        """What a reader calls it: the step of an exported run, or else the file's own name and place, in words."""
+        labels = self.result.labels if isinstance(self.result, Analysis) else {}
+        if isinstance(self.result, Analysis) and self.result.bounds is None and "step" in labels:
+            return ", ".join([*([str(labels["run"])] if "run" in labels else []), f"step {labels['step']}"])
         return self._named(self.file.name)
 
     def _named(self, file: str) -> str:

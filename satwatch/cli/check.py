@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from satwatch.addresses import DEFAULT_ADDRESS, is_socket, socket_path, split_address
 from satwatch.cli.edge import FAILED, complain
 from satwatch.cli.numbers import number
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 RUN: Final = "satwatch-check"
 TOKENS: Final = 4096
-DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
 
 
 def check(
@@ -89,13 +89,12 @@ def _reason(address: str, timeout: float, error: SatwatchError) -> str:
 
 
 def _connect(address: str, timeout: float) -> None:
-    if address.startswith("unix:"):
+    if is_socket(address):
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(timeout)
-            probe.connect(address.removeprefix("unix:"))
+            probe.connect(socket_path(address))
     else:
-        host, _, port = address.rpartition(":")
-        socket.create_connection((host.strip("[]"), int(port)), timeout).close()
+        socket.create_connection(split_address(address), timeout).close()
 
 
 def _synthetic() -> torch.Tensor:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
 
+from satwatch.addresses import ADDRESS_VARIABLE, DEFAULT_ADDRESS, check_address
 from satwatch.cli.edge import need_dashboard_extra, need_server_extra, sigterm_unwinds
 from satwatch.cli.numbers import whole_number
 from satwatch.errors import ConfigError, UnavailableError, required
-
-DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
 
 
 def dashboard(
@@ -67,7 +66,7 @@ def dashboard(
 def _history(address: str | None, store: str | None) -> Iterator[tuple[str, str]]:
     """Yield the address of the history, and a stored one's name; it is served on a free port meanwhile."""
     if store is None:
-        yield address or os.environ.get("SATWATCH_ADDRESS") or DEFAULT_ADDRESS, ""
+        yield _sidecar(address), ""
         return
     need_server_extra("dashboard")
     from satwatch.history import hide_password, open_store
@@ -79,3 +78,15 @@ def _history(address: str | None, store: str | None) -> Iterator[tuple[str, str]
             yield served, hide_password(store)
     finally:
         opened.close()
+
+
+def _sidecar(address: str | None) -> str:
+    """Return the sidecar's address: the option's, else the environment's, else the usual one.
+
+    Raises:
+        ConfigError: no address.
+    """
+    name = "--address" if address is not None else ADDRESS_VARIABLE
+    found = address if address is not None else os.environ.get(ADDRESS_VARIABLE) or DEFAULT_ADDRESS
+    check_address(found, name)
+    return found

@@ -7,25 +7,30 @@ from typing import Annotated, Final
 
 import typer
 
-from satwatch.cli.edge import need_dashboard_extra, need_server_extra
+from satwatch.cli.edge import FAILED, complain, need_dashboard_extra, need_server_extra
 from satwatch.cli.extras import advice, lacks_any
 from satwatch.cli.numbers import whole_number
-from satwatch.demo.config import FAULT_NAMES, OBJECTIVES, TASK_NAMES, DemoConfig, FaultName, Objective, TaskName
+from satwatch.demo.config import OBJECTIVES, DemoConfig, FaultName, Objective, TaskName
 
 DEFAULTS: Final = DemoConfig()
+
+
+def _one_of(names: tuple[str, ...]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
 
 
 def demo(
     objective: Annotated[
         Objective,
         typer.Option(
-            metavar="|".join(OBJECTIVES),
-            help="What is optimized; with ppo and gspo the sidecar watches and the interval is PPO's.",
+            metavar="NAME",
+            help=f"What is optimized: {_one_of(OBJECTIVES)}. With ppo and gspo the sidecar watches and the interval is "
+            "PPO's.",
         ),
     ] = DEFAULTS.objective,
     task: Annotated[
         TaskName,
-        typer.Option(metavar="|".join(TASK_NAMES), help="Reverse six base-10 digits, or sort four base-8 digits."),
+        typer.Option(metavar="NAME", help="reverse six base-10 digits, or sort four base-8 digits."),
     ] = DEFAULTS.task,
     lag: Annotated[
         int,
@@ -40,15 +45,17 @@ def demo(
     fault: Annotated[
         FaultName,
         typer.Option(
-            metavar="|".join(FAULT_NAMES),
-            help="What the rollout engine does wrong: lag falls behind, nan has log-probs that are no numbers, "
-            "stale-engine names new versions and serves old weights, temperature samples at another one.",
+            metavar="NAME",
+            help="What the rollout engine does wrong: none is nothing, lag falls behind, nan has log-probs that are no "
+            "numbers, stale-engine names new versions and serves old weights, temperature samples at another one.",
         ),
     ] = DEFAULTS.fault,
     fault_step: Annotated[
         int | None,
         typer.Option(
-            metavar="N", parser=whole_number, help="From which step on it does, from 0; a third of the steps if absent."
+            metavar="N",
+            parser=whole_number,
+            help="With --fault: from which step on, from 0; a third of the steps if absent.",
         ),
     ] = DEFAULTS.fault_step,
     connect: Annotated[
@@ -82,7 +89,8 @@ def demo(
 
     [bold]Example:[/bold] satwatch demo --fault stale-engine --fault-step 100
 
-    [bold]Exit codes:[/bold] 0 trained, 2 wrong use or a process that did not start or died, 130 interrupted.
+    [bold]Exit codes:[/bold] 0 trained, 2 wrong use, a process that did not start or died, or no sidecar that answered
+    at [bold]--connect[/bold], 130 interrupted, 143 ended by SIGTERM.
     """
     if connect is None:
         need_server_extra("demo")
@@ -99,7 +107,11 @@ def demo(
         fault=fault,
         fault_step=fault_step,
     )
-    run_demo(config, json_output=as_json, dashboard=_is_shown(dashboard, by_default=not as_json))
+    summary = run_demo(config, json_output=as_json, dashboard=_is_shown(dashboard, by_default=not as_json))
+    if connect is not None and not summary.bounds_from_sidecar:
+        by_itself = f"the trainer bounded all {summary.batches_sent:,} by itself"
+        complain(f"{connect}: no sidecar there bounded a batch, {by_itself}; to see why: satwatch check {connect}")
+        raise typer.Exit(FAILED)
 
 
 def _is_shown(wanted: bool | None, *, by_default: bool) -> bool:

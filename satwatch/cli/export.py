@@ -6,15 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import typer
 
+from satwatch.addresses import DEFAULT_ADDRESS
 from satwatch.cli.edge import need_server_extra, sigterm_unwinds
 from satwatch.cli.numbers import whole_number
-
-# The address of a sidecar that is started without one; its file is that of `auto`.
-DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
+from satwatch.cli.written import Force, refuse_lost
 
 
 def export(
@@ -43,6 +42,7 @@ def export(
     last_step: Annotated[
         int | None, typer.Option(metavar="N", parser=whole_number, help="The last step wanted.")
     ] = None,
+    force: Force = False,
 ) -> None:
     """Write the history of a run to a Parquet or JSONL file.
 
@@ -53,13 +53,16 @@ def export(
 
     [bold]Example:[/bold] satwatch export - --store demo.sqlite --what events
 
-    [bold]Exit codes:[/bold] 0 written, 2 wrong use, an unknown run or a file that can't be read or written.
+    [bold]Exit codes:[/bold] 0 written, 2 wrong use, an unknown run, or a file that can't be read or written or is there
+    already.
     """
     need_server_extra("export")
     from satwatch.export import table, write
     from satwatch.export.writers import STDOUT, check_output
     from satwatch.history import open_store
 
+    if output != STDOUT:
+        refuse_lost("FILE", output, force=force)
     check_output(output)
     history = open_store(_own_file() if store == "auto" else store, read_only=True)
     try:
@@ -70,7 +73,8 @@ def export(
         history.close()
     target = "standard output" if output == STDOUT else output
     of = f"{rows.of.run} (life {rows.of.life})"
-    typer.echo(f"{target}: {count:,} {what} of {of}, from {history.url}", err=True)
+    one = what.removesuffix("es" if what == "batches" else "s")
+    typer.echo(f"{target}: {count:,} {one if count == 1 else what} of {of}, from {history.url}", err=True)
 
 
 def _own_file() -> str:

@@ -19,10 +19,16 @@ PACKAGES: Final = (
     "grpcio",
     "protobuf",
     "typer",
+    "rich",
     "pyarrow",
     "safetensors",
     "prometheus-client",
+    "pydantic",
+    "sqlalchemy",
+    "psycopg",
     "httpx",
+    "streamlit",
+    "plotly",
 )
 
 

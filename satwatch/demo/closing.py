@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from satwatch.demo.config import DemoConfig, FaultName
-from satwatch.demo.faults import NAN_TOKENS, VERSIONS_BETWEEN_UPDATES, WRONG_TEMPERATURE
+from satwatch.demo.faults import NAN_TOKENS, RAISES, VERSIONS_BETWEEN_UPDATES, WRONG_TEMPERATURE
+from satwatch.demo.findings import Alert
 from satwatch.demo.summary import DemoSummary, StepRecord
 
 _FAULTS: Final[Mapping[FaultName, str]] = {
@@ -32,6 +33,7 @@ def closing_lines(config: DemoConfig, summary: DemoSummary, records: list[StepRe
     return [
         _length(config, summary),
         *_fault(config, summary),
+        *_found(summary),
         _reward(summary),
         _age(records),
         _mismatch(config, summary),
@@ -53,6 +55,35 @@ def _fault(config: DemoConfig, summary: DemoSummary) -> list[str]:
     if first >= summary.steps:
         return [f"The fault {config.fault} was to come with step {first}, which was not reached."]
     return [f"Injected from step {first} on: fault {config.fault}, {_FAULTS[config.fault]}."]
+
+
+def _found(summary: DemoSummary) -> list[str]:
+    """Say what the sidecar made of it, and how soon it found what was injected."""
+    found = summary.found
+    if found is None:
+        return []
+    lines = [_alert(alert, summary.fault_step) for alert in found.alerts]
+    if summary.fault_step is not None and not any(alert.alert in RAISES[summary.fault] for alert in found.alerts):
+        lines.append(f"Not found yet: {' or '.join(RAISES[summary.fault])} was not raised.")
+    lag = f", {_count(found.engine_lag, 'version')} behind" if found.engine_lag else ""
+    state = "" if found.engine_state is None else f" The engine's state: {found.engine_state}{lag}."
+    return [*lines, f"The sidecar's verdict: {found.verdict}.{state}"]
+
+
+def _alert(alert: Alert, injected: int | None) -> str:
+    """Say what an alert says, and where it began; with ``injected``, how long after that step."""
+    about = f"engine {alert.engine}: " if alert.engine and not alert.evidence.startswith(alert.engine) else ""
+    version = "" if alert.version is None else f", version {alert.version}"
+    place = "" if alert.step is None else f" at step {alert.step}{version}"
+    after = "" if injected is None or alert.step is None else _after(alert.step - injected)
+    return f"Found{place} by {alert.alert} ({alert.severity}){after}: {about}{alert.evidence.rstrip('.')}."
+
+
+def _after(steps: int) -> str:
+    """Say how many steps after the fault's first one; before it, nothing: the engine is ahead of the learner."""
+    if steps < 0:
+        return ""
+    return f", {_count(steps, 'step')} later" if steps else ", in that very step"
 
 
 def _reward(summary: DemoSummary) -> str:

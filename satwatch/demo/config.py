@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, get_args
 
+from satwatch.addresses import check_address
 from satwatch.errors import ConfigError, required
 from satwatch.types import Level, Rule
 
@@ -40,7 +41,8 @@ class DemoConfig:
         microbatches: parts of a step, each with clip bounds of its own; divides ``prompts``.
         learning_rate: Adam's, above 0.
         fault: what the rollout engine begins to do wrong (:mod:`satwatch.demo.faults`).
-        fault_step: from which batch on, counted from 0, below ``steps``; None: after a third of the steps.
+        fault_step: from which batch on, counted from 0, below ``steps``; None: after a third of the steps. Only with a
+            fault.
 
     Raises:
         ConfigError: a value is outside its range.
@@ -77,7 +79,14 @@ class DemoConfig:
             raise ConfigError(required("learning_rate", self.learning_rate, "a finite number above 0"))
         if self.connect is not None and self.store != OWN_STORE:
             raise ConfigError(required("store", f"{self.store}, and connect", "one of the two"))
+        if self.connect is not None:
+            check_address(self.connect, "connect")
         if self.fault_step is not None:
+            if self.fault == "none":
+                faults = ", ".join(name for name in FAULT_NAMES if name != "none")
+                raise ConfigError(
+                    required("fault_step", f"{self.fault_step} without a fault", f"fault, one of {faults}")
+                )
             _whole("fault_step", self.fault_step, 0, self.steps - 1)
 
     @property

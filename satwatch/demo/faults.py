@@ -10,16 +10,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from satwatch.demo.config import DemoConfig
+from satwatch.demo.config import DemoConfig, FaultName
 
 VERSIONS_BETWEEN_UPDATES: Final = 32
 NAN_TOKENS: Final = 3
 WRONG_TEMPERATURE: Final = 1.5
+# The alerts that find each of them.
+RAISES: Final[Mapping[FaultName, tuple[str, ...]]] = {
+    "none": (),
+    "lag": ("VersionLagRising",),
+    "nan": ("NanTokens",),
+    "stale-engine": ("EngineWrongWeights", "FloorRaised"),
+    "temperature": ("FloorRaised",),
+}
 
 
 def is_faulty(config: DemoConfig, batch: int) -> bool:

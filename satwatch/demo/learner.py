@@ -145,7 +145,8 @@ class Learner:
             advantage=advantage,
             reference_logprob=logprob.detach() if is_present else None if reference is None else reference[rows],
             policy_version=batch.number,
-            behavior_version=torch.from_numpy(batch.behavior_version[rows]),
+            # One a token: the engine takes no weights while it generates, so the response's is each token's.
+            behavior_version=torch.from_numpy(batch.behavior_version[rows])[:, None].expand(logprob.shape),
             behavior_engine=ENGINE,
             step=batch.number,
             microbatch=part,

@@ -12,13 +12,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-import torch
 from rich.console import Console
 
-from satwatch.client import BoundsClient, Client, connect
+from satwatch.client import BoundsClient, Client, HistoryClient, connect
 from satwatch.demo.canary import canary_logprobs, task_canary
 from satwatch.demo.config import DemoConfig
 from satwatch.demo.display import ClientLog, Display, display_for, show_summary
+from satwatch.demo.findings import Findings, ask_findings
 from satwatch.demo.learner import Learner
 from satwatch.demo.pages import Pages
 from satwatch.demo.parting import part, say_where
@@ -29,6 +29,7 @@ from satwatch.demo.sidecar import SidecarProcess
 from satwatch.demo.summary import DemoSummary, StepRecord, summarize_run
 from satwatch.demo.task import TASKS
 from satwatch.errors import SatwatchError
+from satwatch.sat.threads import one_torch_thread
 from satwatch.types import ServerInfo
 
 # Two cores are shared by three processes, so an answer may be late for no fault of the sidecar's. One that is gone is
@@ -68,16 +69,18 @@ def run_demo(
     """
     console = console or Console(stderr=json_output)
     display, training = display_for(console, config), _Training(config)
-    with _sigterm_exits(), _one_torch_thread(), ExitStack() as stack:
+    with _sigterm_exits(), one_torch_thread(), ExitStack() as stack:
         sidecar = None if config.connect is not None else stack.enter_context(SidecarProcess(config.store))
         pages = stack.enter_context(Pages(_address(config, sidecar), display.line)) if dashboard else None
         try:
             _run(training, sidecar, display, on_step, hint=not json_output)
         except KeyboardInterrupt:
             if training.records:
+                _ask(training, sidecar, display)
                 show_summary(display, config, training.summary(), training.records)
                 say_where(display, config, sidecar)
             raise
+        _ask(training, sidecar, display)
         summary = training.summary()
         show_summary(display, config, summary, training.records)
         if json_output:
@@ -97,10 +100,14 @@ class _Training:
     seconds: float = 0.0
     server: ServerInfo | None = None
     history: str | None = None
+    incarnation: str = field(default_factory=lambda: uuid.uuid4().hex)  # the same settings again are another life
+    found: Findings | None = None
 
     def summary(self) -> DemoSummary:
         url = (self.server.metrics_url or None) if self.server is not None else None
-        return summarize_run(self.config, self.records, self.seconds, metrics_url=url, history=self.history)
+        return summarize_run(
+            self.config, self.records, self.seconds, metrics_url=url, history=self.history, found=self.found
+        )
 
 
 def _address(config: DemoConfig, sidecar: SidecarProcess | None) -> Callable[[], str]:
@@ -123,7 +130,7 @@ def _run(
             f"{config.task}, objective {config.objective}, lag {config.lag}, seed {config.seed}: {config.steps} steps, "
             f"{policy.parameter_count:,} parameters, rollout pid {engine.pid}"
         )
-        with ClientLog(display), _connect(config, sidecar, display) as client:
+        with ClientLog(display), _connect(training, sidecar, display) as client:
             training.history = None if sidecar is None else sidecar.announcement().history
             if sidecar is not None and hint:
                 display.note(f"kill the sidecar (pid {sidecar.pid}) while this runs: training goes on")
@@ -172,13 +179,26 @@ def train(config: DemoConfig, learner: Learner, engine: RolloutProcess, client: 
         yield record
 
 
-def _connect(config: DemoConfig, sidecar: SidecarProcess | None, display: Display) -> Client:
+def _ask(training: _Training, sidecar: SidecarProcess | None, display: Display) -> None:
+    """Learn from the sidecar what it has found; without one that answers, say that it is unknown."""
+    last = training.records[-1]
+    if not last.bounds_from_sidecar:
+        return
+    try:
+        with HistoryClient(_address(training.config, sidecar)(), timeout=DEADLINE_SECONDS) as history:
+            training.found = ask_findings(history, training.incarnation, last.step)
+    except SatwatchError as error:
+        display.note(f"What the sidecar found is unknown ({error}).")
+
+
+def _connect(training: _Training, sidecar: SidecarProcess | None, display: Display) -> Client:
     """Connect to the sidecar and say where it is; one that does not answer yet is no reason to stop."""
+    config = training.config
     address, process = (config.connect or "", "") if sidecar is None else (sidecar.address(), f", pid {sidecar.pid}")
     client = connect(
         address,
         run=config.run_name,
-        incarnation=uuid.uuid4().hex,  # the same settings again are another life of the run
+        incarnation=training.incarnation,
         level=config.rule.level,
         enabled=config.rule.enabled,
         timeout=DEADLINE_SECONDS,
@@ -206,14 +226,3 @@ def _sigterm_exits() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _one_torch_thread() -> Iterator[None]:
-    """Keep the learner to one core: the rollout process and the sidecar need the other one."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -9,7 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from satwatch.demo.config import DemoConfig, Objective, TaskName
+from satwatch.demo.config import DemoConfig, FaultName, Objective, TaskName
+from satwatch.demo.findings import Findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,9 @@ class DemoSummary:
         metrics_url: the sidecar's metrics, as it last said; None when they are off or it never answered.
         history: where the demo's own sidecar kept the run; None when it kept none, or was not the demo's own.
         round_trip_seconds: median over the steps; None when the sidecar answered none.
+        fault: what the engine did wrong.
+        fault_step: from which step on; None: it did nothing wrong, or the step was not reached.
+        found: what the sidecar found; None: its history couldn't be asked.
     """
 
     objective: Objective
@@ -90,6 +94,9 @@ class DemoSummary:
     metrics_url: str | None
     history: str | None
     round_trip_seconds: float | None
+    fault: FaultName = "none"
+    fault_step: int | None = None
+    found: Findings | None = None
 
     def to_json(self) -> str:
         """Return the summary as one line of JSON."""
@@ -103,6 +110,7 @@ def summarize_run(
     *,
     metrics_url: str | None = None,
     history: str | None = None,
+    found: Findings | None = None,
 ) -> DemoSummary:
     """Put a run's records together.
 
@@ -112,13 +120,14 @@ def summarize_run(
         seconds: wall time of the training loop.
         metrics_url: the sidecar's metrics, if known.
         history: where the run is kept, if known.
+        found: what the sidecar found, if known.
 
     Returns:
         The summary; token statistics are weighted by tokens.
     """
     quarter = max(1, len(records) // 4)
     tokens = sum(r.tokens for r in records)
-    last = records[-1]
+    last, fault_step = records[-1], config.first_faulty_batch
     round_trips = [r.round_trip_seconds for r in records if r.round_trip_seconds is not None]
     return DemoSummary(
         objective=config.objective,
@@ -141,6 +150,9 @@ def summarize_run(
         metrics_url=metrics_url,
         history=history,
         round_trip_seconds=median(round_trips) if round_trips else None,
+        fault=config.fault,
+        fault_step=fault_step if fault_step is not None and fault_step < len(records) else None,
+        found=found,
     )
 
 

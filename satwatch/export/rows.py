@@ -111,6 +111,7 @@ def find(store: Store, run: str, life: int) -> RunRecord:
         if run in ("", record.run) and life in (0, record.life):
             return record
     came = (f"{run!r}, life {life}" if life else repr(run)) if run else f"life {life}"
+    kept = [record for record in kept if record.run == run] or kept
     names = ", ".join(f"{record.run!r} life {record.life}" for record in kept[:_NAMED])
     more = ", ..." if len(kept) > _NAMED else ""
     raise UnknownRunError(required("run", came, f"one of {names}{more}"))

@@ -48,12 +48,17 @@ def test_the_reward_rises_with_bounds_from_the_sidecar(tmp_path):
     assert 0 < summary["gate_rate"] <= 0.1 + 1e-9
     assert summary["quantile_reference_mean"] > summary["log_ratio_abs_mean"] > 0
     assert len(re.findall(r"^step \d+/140 ", run.stderr, re.MULTILINE)) == 10
+    assert (summary["fault"], summary["fault_step"]) == ("none", None)
+    assert (summary["found"]["verdict"], summary["found"]["alerts"]) == ("Healthy", [])
+    assert summary["found"]["engine_state"] in ("serving", "lagging")  # its lag is wanted
+    assert "\nThe sidecar's verdict: Healthy. The engine's state: " in run.stderr
     assert run.stderr.splitlines()[-2:] == [f"history: {file}", f"see it again: satwatch dashboard --store {file}"]
     assert summary["history"] == str(file)
     with closing(open_store(str(file), read_only=True)) as kept:
         (life,) = kept.runs()
         points = kept.steps(life.run, max_points=1000)
         assert (life.run, life.batches, life.stored_step) == (summary["run"], 280, 139)
+        assert life.ended_at is not None  # the trainer has said so
         assert [point.first_step for point in points] == [*range(140)]
         rewards = [point.values["reward_mean"] for point in points[-35:]]
         assert sum(rewards) / 35 == pytest.approx(summary["reward_last_quarter"])
@@ -128,8 +133,7 @@ def test_bounds_of_sidecar_and_fallback_train_the_same_policy():
     assert [s.gate_rate > 0 for s in with_it] == [True, True, False]
 
 
-class SeenError(Exception):
-    """What a run was to show is in its history."""
+FOUND = r"Found at step \d+, version \d+ by (\w+) \(\w+\), (\d+ steps? later|in that very step): "
 
 
 @pytest.mark.parametrize(
@@ -155,10 +159,16 @@ def test_the_history_tells_what_is_wrong_with_the_engine(fault, alerts, finding,
             if alerts <= raised.keys() and (finding is None or finding in found):
                 assert all(event.step is None or event.step >= first for event in raised.values())
                 assert "serving" in {status.state for status in statuses}
-                raise SeenError
+                raise KeyboardInterrupt
 
-    with pytest.raises(SeenError):
+    with pytest.raises(KeyboardInterrupt):
         run_demo(config, console=console, on_step=look)
+    lines = console.file.getvalue().splitlines()
+    assert any(line.startswith(f"Injected from step {first} on: fault {fault}, the engine ") for line in lines)
+    found = dict(match.groups() for line in lines if (match := re.match(FOUND, line)))
+    assert alerts <= found.keys()
+    assert all(steps == "in that very step" or int(steps.split()[0]) > 0 for steps in found.values())
+    assert any(line.startswith("The sidecar's verdict: ") and "Healthy" not in line for line in lines)
 
 
 def test_without_json_the_lines_name_a_sidecar_to_kill_and_have_no_trailing_spaces():
@@ -176,13 +186,15 @@ def test_a_sidecar_that_is_not_there_is_said_once():
         taken.bind(("127.0.0.1", 0))  # not listening: whoever connects is refused
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         command = [*SATWATCH, "demo", "--json", "--steps", "3", "--connect", address]
-        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        run = subprocess.run(command, capture_output=True, text=True, check=False)
     said = [line for line in run.stderr.splitlines() if "refused" in line or "down" in line or "No bounds" in line]
     assert len(said) == 1
     assert said[0].startswith(f"{SIDECAR_DOWN} until it answers (")
+    assert run.returncode == 2
+    assert f"{address}: no sidecar there bounded a batch, the trainer bounded all 6 by itself" in run.stderr
     summary = json.loads(run.stdout)
     assert (summary["run"], summary["metrics_url"]) == ("demo-reverse-sat-lag8-seed0", None)
-    assert (summary["bounds_from_fallback"], summary["round_trip_seconds"]) == (6, None)
+    assert (summary["bounds_from_fallback"], summary["round_trip_seconds"], summary["found"]) == (6, None, None)
 
 
 def test_a_killed_rollout_process_is_an_error_and_not_a_hang():

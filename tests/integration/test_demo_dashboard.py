@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import time
 from contextlib import closing, contextmanager
 
 import pytest
@@ -107,7 +108,7 @@ def test_sigterm_while_everything_starts_ends_everything():
     with demo("--dashboard") as process:
         read_until(process.stderr, "^sidecar: ")
         while not _dashboards(process.pid):
-            pass
+            time.sleep(0.02)  # the demo is to have the processor
         children = Children(process.pid)
         process.terminate()
         output, rest = process.communicate()

@@ -119,12 +119,21 @@ def test_the_report_of_many_steps_is_that_of_their_tokens(exported):
     assert max(map(len, text.splitlines())) <= 80
 
 
+@pytest.mark.parametrize("extension", ["parquet", "jsonl"])
+def test_a_row_of_a_step_is_called_by_the_step(exported, extension):
+    folder, points = exported
+    names = [outcome.short_name for outcome in analyze_files([folder / f"steps.{extension}"])]
+    assert names == [f"r, step {point.last_step}" for point in points]
+    text = report_of(folder / f"steps.{extension}")
+    assert all(f"\n{name} " in text for name in names)
+
+
 def test_the_report_of_one_step_is_in_full(exported, tmp_path):
     folder, (point, *_) = exported
     one = tmp_path / "one.jsonl"
     one.write_text((folder / "steps.jsonl").read_text().partition("\n")[0])
     text = report_of(one)
-    assert text.startswith("one.jsonl, line 1\nsequence level, alpha 0.9, radii 0.2 and 0.28, exponent 3\n")
+    assert text.startswith(f"r, step {point.last_step}\nsequence level, alpha 0.9, radii 0.2 and 0.28, exponent 3\n")
     assert value_of(text, "quantile_reference") == f"{point.values['quantile_reference']:.4g}"
     assert value_of(text, "client_fallbacks") == "0"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,12 +14,20 @@ import satwatch.demo.run
 from satwatch.cli.app import app
 from satwatch.demo.config import DemoConfig
 
+NOBODY = "127.0.0.1:9"
+
 
 @pytest.fixture
 def demos(monkeypatch: pytest.MonkeyPatch) -> list[tuple[DemoConfig, dict[str, Any]]]:
     """Record what would be run, instead of running."""
     ran: list[tuple[DemoConfig, dict[str, Any]]] = []
-    monkeypatch.setattr(satwatch.demo.run, "run_demo", lambda config, **options: ran.append((config, options)))
+
+    def run_demo(config: DemoConfig, **options: object) -> SimpleNamespace:
+        ran.append((config, options))
+        answered = config.connect != NOBODY
+        return SimpleNamespace(batches_sent=1200, bounds_from_sidecar=1 if answered else 0)
+
+    monkeypatch.setattr(satwatch.demo.run, "run_demo", run_demo)
     return ran
 
 
@@ -58,6 +67,35 @@ def test_a_running_sidecar_has_a_store_of_its_own(demos: list[tuple[DemoConfig, 
 
     assert (result.exit_code, demos) == (2, [])
     assert result.stderr == "satwatch: store: got a.sqlite, and connect, required one of the two\n"
+
+
+def test_a_sidecar_that_never_answered_is_a_failure_in_the_end(demos: list[tuple[DemoConfig, dict[str, Any]]]):
+    result = CliRunner().invoke(app, ["demo", "--connect", NOBODY])
+
+    assert (result.exit_code, len(demos)) == (2, 1)
+    assert result.stderr == (
+        f"satwatch: {NOBODY}: no sidecar there bounded a batch, the trainer bounded all 1,200 by itself; "
+        f"to see why: satwatch check {NOBODY}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--connect here", "connect: got 'here', required HOST:PORT or unix:PATH"),
+        (
+            "--fault-step 5",
+            "fault_step: got 5 without a fault, required fault, one of lag, nan, stale-engine, temperature",
+        ),
+    ],
+)
+def test_what_would_be_of_no_use_is_refused_at_once(
+    options: str, said: str, demos: list[tuple[DemoConfig, dict[str, Any]]]
+):
+    result = CliRunner().invoke(app, ["demo", *options.split()])
+
+    assert (result.exit_code, demos) == (2, [])
+    assert result.stderr == f"satwatch: {said}\n"
 
 
 @pytest.mark.parametrize(

@@ -54,7 +54,7 @@ def test_options_reach_the_rows(history: Path, tmp_path: Path):
     result = run("export", output, "--store", history, "--run", "r", "--first-step", 1, "--last-step", 5)
     assert result.exit_code == 0
     assert [json.loads(line)["step"] for line in output.read_text().splitlines()] == [1, 2, 5]
-    assert run("export", output, "--store", history, "--life", 2, "--what", "events").exit_code == 0
+    assert run("export", output, "--store", history, "--life", 2, "--what", "events", "--force").exit_code == 0
     assert [json.loads(line)["record"] for line in output.read_text().splitlines()] == ["event", "event"]
 
 
@@ -64,12 +64,18 @@ def test_standard_output_has_the_rows_and_nothing_else(history: Path):
     assert result.stderr == f"standard output: 5 versions of r (life 2), from {history}\n"
 
 
+@pytest.mark.parametrize(("kind", "said"), [("steps", "1 step of r"), ("batches", "1 batch of r")])
+def test_one_row_is_no_plural(history: Path, kind: str, said: str):
+    result = run("export", "-", "--store", history, "--what", kind, "--first-step", 5, "--last-step", 5)
+    assert result.stderr.startswith(f"standard output: {said} (life 2)")
+
+
 def test_without_a_store_it_is_that_of_the_default_sidecar(tmp_path: Path):
     folder = tmp_path / "state" / "satwatch"
     folder.mkdir(parents=True)
     own = write_run(folder / "4820.sqlite")
     for arguments in ((), ("--store", "auto")):
-        result = run("export", tmp_path / "a.parquet", *arguments, XDG_STATE_HOME=str(tmp_path / "state"))
+        result = run("export", tmp_path / "a.parquet", "--force", *arguments, XDG_STATE_HOME=str(tmp_path / "state"))
         assert result.exit_code == 0, result.stderr
         assert result.stderr.endswith(f", from {own}\n")
     assert pq.read_table(tmp_path / "a.parquet").num_rows == len(STEPS)
@@ -91,7 +97,8 @@ def test_a_history_that_is_being_written_is_read(history: Path, tmp_path: Path):
         (("a.jsonl", "--store", "{history}", "--run", "nobody"), "run: got 'nobody', required one of 'r' life 2"),
         (("a.jsonl", "--store", "{history}", "--run", "idle"), "run: got 'idle', which has no step yet"),
         (("a.jsonl", "--store", "{history}", "--first-step", "77"), "a range without steps, required steps of 0 to 9"),
-        (("absent/a.jsonl", "--store", "{history}"), "required a folder that exists"),
+        (("absent/a.jsonl", "--store", "{history}"), "/absent, required a folder that exists"),
+        ((".", "--store", "{history}"), "FILE: got ., a folder, required a file"),
         (("a.csv", "--store", "absent.sqlite"), "output: got a.csv, of which the extension names no format"),
     ],
 )
@@ -105,6 +112,17 @@ def test_refusals_are_one_line_and_leave_no_file(
     assert said in result.stderr
     assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_there_is_replaced_only_by_force(history: Path, tmp_path: Path):
+    output = tmp_path / "a.jsonl"
+    output.write_text("precious")
+    result = run("export", output, "--store", history)
+    assert (result.exit_code, output.read_text()) == (2, "precious")
+    said = f"FILE: got {output}, which is there already, required a new name, or --force to replace it"
+    assert result.stderr == f"satwatch: {said}\n"
+    assert run("export", output, "--store", history, "--force").exit_code == 0
+    assert len(output.read_text().splitlines()) == len(STEPS)
 
 
 def test_no_default_history_names_the_file_that_was_looked_for(tmp_path: Path):

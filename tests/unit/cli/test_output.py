@@ -39,6 +39,7 @@ COMMANDS = [
     "analyze {batches}",
     "analyze --json {batches}",
     "check-config {settings}",
+    "grafana",
     "serve --listen 127.0.0.1:0 --metrics-port -1 --device cpu",
     "version",
     "version --json",
@@ -53,6 +54,18 @@ def test_without_a_reader_every_command_ends_with_141(command: str, unread: int,
     )
 
     assert (done.returncode, done.stderr) == (141, "")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+@pytest.mark.parametrize("command", ["--help", "grafana", "analyze --json {batches}"])
+def test_a_full_disk_is_said_in_a_line(command: str, files: dict[str, Path]):
+    words = command.format(**files).split()
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [*PROGRAM, *words], stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=PATIENCE
+        )
+
+    assert (done.returncode, done.stderr) == (2, "satwatch: standard output: No space left on device\n")
 
 
 @pytest.mark.parametrize("option", ["-u", "-bb"])
@@ -117,3 +130,14 @@ def test_text_comes_out_as_it_went_in():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=env)
 
     assert done.stdout == b"\\xfc\n"
+
+
+@pytest.mark.parametrize("option", [[], ["-u"]])
+def test_a_reader_that_leaves_a_single_long_write_in_the_middle(option: list[str]):
+    command = [sys.executable, *option, "-m", "satwatch", "grafana"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(10)
+        process.stdout.close()
+        assert (process.wait(timeout=PATIENCE), process.stderr.read()) == (141, b"")

@@ -13,7 +13,10 @@ import satwatch
 import satwatch.cli.version
 from satwatch.cli.app import app
 
-PACKAGES = ("torch", "numpy", "grpcio", "protobuf", "typer", "pyarrow", "safetensors", "prometheus-client", "httpx")
+PACKAGES = (
+    *("torch", "numpy", "grpcio", "protobuf", "typer", "rich", "pyarrow", "safetensors", "prometheus-client"),
+    *("pydantic", "sqlalchemy", "psycopg", "httpx", "streamlit", "plotly"),
+)
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="it then tells of the devices too")

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from satwatch.demo import DemoConfig, StepRecord
 from satwatch.demo.closing import closing_lines
+from satwatch.demo.findings import Alert, Findings
 from satwatch.demo.summary import summarize_run
 
 
@@ -119,3 +122,53 @@ def test_an_injected_fault_is_named_with_its_first_step(fault, line):
 def test_a_fault_that_the_run_did_not_come_to_is_no_fault():
     said = _said([_record(0)], steps=9, fault="nan")
     assert said[1] == "The fault nan was to come with step 3, which was not reached."
+
+
+def _said_of(found, *, fault="stale-engine", fault_step=2, steps=4):
+    records = [_record(i) for i in range(steps)]
+    config = DemoConfig(steps=steps, fault=fault, fault_step=fault_step)
+    return closing_lines(config, summarize_run(config, records, 2.0, found=found), records)
+
+
+WRONG = Alert("EngineWrongWeights", "critical", 3, 3, "rollout", "rollout, serving version 3: canary: equals version 0")
+
+
+def test_what_was_injected_is_found_so_many_steps_later():
+    said = _said_of(Findings("Fed by an engine", "wrong_weights", None, (WRONG,)))
+    assert said[1].startswith("Injected from step 2 on: fault stale-engine")
+    assert said[2:4] == [
+        "Found at step 3, version 3 by EngineWrongWeights (critical), 1 step later: "
+        "rollout, serving version 3: canary: equals version 0.",
+        "The sidecar's verdict: Fed by an engine. The engine's state: wrong_weights.",
+    ]
+
+
+def test_an_alert_may_come_with_the_fault_or_before_the_learner_reaches_it():
+    with_it, before = replace(WRONG, step=2), replace(WRONG, step=1, engine="", version=None, evidence="seen")
+    said = _said_of(Findings("Fed", None, None, (with_it, before)))
+    assert ", version 3 by EngineWrongWeights (critical), in that very step: " in said[2]
+    assert said[3:5] == ["Found at step 1 by EngineWrongWeights (critical): seen.", "The sidecar's verdict: Fed."]
+
+
+def test_a_fault_that_was_not_found_is_said_to_be_so():
+    said = _said_of(Findings("Healthy", "serving", 0, (replace(WRONG, alert="SyncSlow"),)))
+    assert said[3] == "Not found yet: EngineWrongWeights or FloorRaised was not raised."
+
+
+def test_without_a_fault_nothing_is_missed():
+    records = [_record(0)]
+    config = DemoConfig(steps=1)
+    found = Findings("Healthy", "lagging", 8, ())
+    said = closing_lines(config, summarize_run(config, records, 2.0, found=found), records)
+    assert said[1] == "The sidecar's verdict: Healthy. The engine's state: lagging, 8 versions behind."
+
+
+def test_a_fault_that_was_not_reached_was_not_missed():
+    said = _said_of(Findings("Healthy", None, None, ()), steps=4, fault_step=3)
+    assert any(line.startswith("Not found yet") for line in said)
+    config = DemoConfig(steps=9, fault="nan", fault_step=8)
+    records = [_record(0)]
+    short = closing_lines(
+        config, summarize_run(config, records, 2.0, found=Findings("Healthy", None, None, ())), records
+    )
+    assert not any(line.startswith("Not found") for line in short)

@@ -25,14 +25,19 @@ from satwatch.errors import ConfigError
         ("learning_rate", float("nan")),
         ("learning_rate", float("inf")),
         ("fault", "fire"),
-        ("fault_step", -1),
-        ("fault_step", 600),
-        ("fault_step", 1.5),
+        ("fault_step", 5),
+        ("connect", "here"),
     ],
 )
 def test_a_setting_outside_its_range_is_refused_by_name(field, value):
     with pytest.raises(ConfigError, match=rf"^{field}: got .*, required "):
         DemoConfig(**{field: value})
+
+
+@pytest.mark.parametrize("step", [-1, 600, 1.5])
+def test_a_fault_begins_at_a_step_of_the_run(step):
+    with pytest.raises(ConfigError, match=r"^fault_step: got .*, required a whole number, 0 to 599"):
+        DemoConfig(fault="nan", fault_step=step)
 
 
 @pytest.mark.parametrize(

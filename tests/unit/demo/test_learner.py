@@ -80,8 +80,8 @@ def test_every_microbatch_is_sent_with_what_is_known_of_it():
     assert [(b.step, b.microbatch, b.policy_version) for b in sent] == [(5, 0, 5), (5, 1, 5)]
     for part, microbatch in enumerate(sent):
         rows = slice(16 * part, 16 * part + 16)
-        assert microbatch.behavior_versions.values.tolist() == [2] * 16
-        assert microbatch.behavior_versions.unit == "sequence"
+        assert microbatch.behavior_versions.values.tolist() == [2] * microbatch.log_ratio.numel()
+        assert microbatch.behavior_versions.unit == "token"
         np.testing.assert_array_equal(microbatch.behavior_logprob.numpy(), batch.behavior_logprob[rows])
         expected = group_advantages(torch.from_numpy(batch.reward[rows]), 8)
         assert torch.equal(microbatch.advantage, expected[:, None])

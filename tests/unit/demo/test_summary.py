@@ -4,6 +4,7 @@ import math
 import pytest
 
 from satwatch.demo import DemoConfig, StepRecord
+from satwatch.demo.findings import Alert, Findings
 from satwatch.demo.summary import sparkline, summarize_run
 
 JSON_KEYS = [
@@ -25,6 +26,9 @@ JSON_KEYS = [
     "metrics_url",
     "history",
     "round_trip_seconds",
+    "fault",
+    "fault_step",
+    "found",
 ]
 
 
@@ -51,6 +55,30 @@ def test_the_json_object_has_its_keys_and_nothing_else():
     line = summarize_run(DemoConfig(steps=1), [record(0)], 1.0).to_json()
     assert "\n" not in line
     assert list(json.loads(line)) == JSON_KEYS
+
+
+def test_what_was_found_is_an_object_and_a_fault_has_its_step_once_that_was_reached():
+    alert = Alert("NanTokens", "critical", 1, 1, "", "3 tokens are NaN")
+    found = Findings("Bad data: log-probs are NaN", "lagging", 2, (alert,))
+    config = DemoConfig(steps=2, fault="nan", fault_step=1)
+    summary = summarize_run(config, [record(0), record(1)], 1.0, found=found)
+    assert json.loads(summary.to_json())["found"] == {
+        "verdict": "Bad data: log-probs are NaN",
+        "engine_state": "lagging",
+        "engine_lag": 2,
+        "alerts": [
+            {
+                "alert": "NanTokens",
+                "severity": "critical",
+                "step": 1,
+                "version": 1,
+                "engine": "",
+                "evidence": "3 tokens are NaN",
+            }
+        ],
+    }
+    assert (summary.fault, summary.fault_step) == ("nan", 1)
+    assert summarize_run(config, [record(0)], 1.0).fault_step is None
 
 
 def test_quarters_are_means_over_a_quarter_of_the_steps():

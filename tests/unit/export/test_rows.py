@@ -128,6 +128,11 @@ def test_refusals(store, kind, given, error, said):
     assert said in str(refused.value)
 
 
+def test_a_life_that_is_not_kept_is_refused_by_those_of_its_run(store):
+    with pytest.raises(UnknownRunError, match=r"^run: got 'idle', life 2, required one of 'idle' life 1$"):
+        table(store, "steps", "idle", life=2)
+
+
 def test_an_empty_history_is_refused(tmp_path):
     store = open_store(str(tmp_path / "h.sqlite"))
     with pytest.raises(UnknownRunError, match="which has no run yet"):
