@@ -19,6 +19,10 @@ import satwatch._dashboard.app  # noqa: F401 - loaded before the first visitor c
 from satwatch._dashboard.brand import BLUE
 from satwatch._dashboard.process import HOST
 
+# The address that Streamlit names as it begins tells the starter that it listens. Not among the options: an older
+# Streamlit doesn't know it, and always does so.
+WELCOME: Final = "STREAMLIT_LOGGER_HIDE_WELCOME_MESSAGE"
+
 # Read-only, loopback only, and nothing is told to anybody.
 OPTIONS: Final = {
     "global.developmentMode": "false",
@@ -26,6 +30,7 @@ OPTIONS: Final = {
     "server.headless": "true",
     "server.fileWatcherType": "none",
     "browser.gatherUsageStats": "false",
+    "browser.serverAddress": HOST,
     "client.toolbarMode": "viewer",  # keeps the choice of dark and light
     # Of both themes by name: one that is set for all would do away with dark.
     "theme.light.primaryColor": BLUE,
@@ -47,7 +52,9 @@ def _hold() -> None:
 def main(port: str) -> None:
     """Hold the leash and serve the pages."""
     threading.Thread(target=_hold, name="leash", daemon=True).start()
-    options = [f"--{name}={value}" for name, value in {**OPTIONS, "server.port": port}.items()]
+    os.environ[WELCOME] = "false"
+    ports = {"server.port": port, "browser.serverPort": port}
+    options = [f"--{name}={value}" for name, value in {**OPTIONS, **ports}.items()]
     cli.main(["run", str(Path(__file__).with_name("app.py")), *options], prog_name="streamlit")
 
 

@@ -20,11 +20,11 @@ PAGES: Final = (
     Page("now", "Now", ":material/monitor_heart:", now.draw, (*STEPS, *JUDGED, "engines")),
     Page("bounds", "Bounds", ":material/compress:", bounds.draw),
     Page("lag", "Lag", ":material/schedule:", lag.draw, (*STEPS, "engines")),
-    Page("engines", "Engines", ":material/dns:", engines.draw, ("points", "engines")),
+    Page("engines", "Engines", ":material/dns:", engines.draw, ("points", "engines", "versions")),
     Page("routing", "Routing", ":material/alt_route:", routing.draw),
     Page("tokens", "Tokens", ":material/match_word:", tokens.draw, ("points",)),
     Page("compare", "Compare", ":material/difference:", compare.draw),
-    Page("alerts", "Alerts", ":material/notifications:", alerts.draw, ("points", "last", *JUDGED)),
+    Page("alerts", "Alerts", ":material/notifications:", alerts.draw, ("points", "last", "engines", *JUDGED)),
 )
 
 

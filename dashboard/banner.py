@@ -6,6 +6,7 @@ from typing import Final
 
 import streamlit as st
 
+from satwatch._dashboard import missed
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import duration, literal
 from satwatch.alerts import RULES
@@ -36,6 +37,8 @@ def show(view: View) -> None:
         version = "" if worst.version is None else f", version {worst.version}"
         lines.append(f"First seen at step {worst.step}{version}.")
     box("  \n".join(lines), icon=icon)
+    for sentence in missed.sentences(missed.missed_steps(view.points)):
+        st.caption(sentence)
 
 
 def title(view: View, name: str) -> None:
@@ -46,7 +49,8 @@ def title(view: View, name: str) -> None:
     elif record.is_open:
         state = ":gray-badge[:material/pause: paused]"
     else:
-        state = f":gray-badge[ended {duration(max(0.0, view.now - record.last_at))} ago]"
+        ended = record.last_at if record.ended_at is None else record.ended_at
+        state = f":gray-badge[ended {duration(max(0.0, view.now - ended))} ago]"
     many = len({kept.life for kept in view.lives if kept.run == record.run}) > 1
     life = f" life {record.life}" if many else ""
     st.markdown(f"## {name} &nbsp; :gray[{literal(record.run)}{life}] {state}")

@@ -25,7 +25,8 @@ _STYLE: Final = """<style>
 [data-testid="stMainBlockContainer"] { padding: 2.6rem 2rem 3rem; max-width: 1800px; }
 [data-testid="stSidebarUserContent"] { padding-top: 0.5rem; }
 [data-testid="stMetricValue"] { font-size: 1.7rem; font-variant-numeric: tabular-nums; }
-[data-testid="stSidebar"] [data-testid="stSelectbox"] input { font-size: 0.85rem; }
+[data-testid="stSidebar"] [data-testid="stSelectbox"] input { font-size: 0.8rem; }
+[data-testid="stSidebar"] [data-testid="stCaptionContainer"], h2 { overflow-wrap: anywhere; }
 [data-testid="stHeader"] { background: transparent; }
 [data-testid="stSidebar"] [data-testid="stButtonGroup"] button { padding: 0 0.6rem; }
 /* A page that is drawn again every two seconds neither flickers nor says so. */

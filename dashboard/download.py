@@ -7,7 +7,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final, TypeAlias
 
 import streamlit as st
@@ -22,6 +22,16 @@ _PLACE: Final = ("first_step", "last_step", "at", "policy_version", "batches", "
 def step_rows(points: Sequence[StepPoint]) -> list[Row]:
     """Return a row for each point: its place and its diagnostics."""
     return [{**{name: getattr(point, name) for name in _PLACE}, **point.values} for point in points]
+
+
+def fields_of(record: Any, *, without: Sequence[str] = ()) -> Row:  # noqa: ANN401 - any dataclass
+    """Return the fields of a dataclass as they are.
+
+    Args:
+        record: the dataclass.
+        without: fields that are left out.
+    """
+    return {one.name: getattr(record, one.name) for one in fields(record) if one.name not in without}
 
 
 def as_csv(rows: Sequence[Row]) -> str:

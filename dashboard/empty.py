@@ -8,6 +8,7 @@ import streamlit as st
 
 from satwatch._dashboard import source
 from satwatch._dashboard.wording import literal
+from satwatch.types import RunRecord
 
 TRAINER: Final = """import satwatch
 
@@ -20,15 +21,16 @@ NO_VERSIONS: Final = (
     "token, response or batch) and `policy_version=` to `client.clip_bounds`."
 )
 NO_SPLIT: Final = (
-    "The versions come without the lengths of the responses: generation and queue can't be told apart. Pass "
-    "`sequence_lengths=` or log-ratios of two dimensions to `client.clip_bounds`."
+    "How much of the lag came about while responses were generated, and how much while they waited, is unknown: that "
+    "needs one version a token (`behavior_version=` in the shape of the log-ratios), and the responses' lengths "
+    "(`sequence_lengths=`, or log-ratios of two dimensions)."
 )
 NO_ROUTES: Final = (
     "This run sends no expert routes: for a dense model there are none. For a mixture of experts, pass `routing=` to "
     "`client.clip_bounds`; docs/hooks/routing.md says how the trainer's and the engine's routes are compared."
 )
-NO_ENGINES: Final = (
-    "No engine is watched. Start `satwatch probe --engine HOST:PORT --sidecar {address}`, or name the engines in the "
+WATCH: Final = (
+    "Start `satwatch probe --engine HOST:PORT --sidecar {address}`, or name the engines in the "
     "table `[probe]` of the sidecar's settings file; docs/probe.md has the ways to attach."
 )
 NO_FLOOR: Final = (
@@ -41,6 +43,9 @@ NO_TOKENS: Final = (
 )
 NO_STEPS: Final = "No step of this range is kept. Choose another range in the sidebar."
 NOT_A_STEP: Final = "The run is open and no batch has come yet. This page fills by itself."
+NEVER_A_STEP: Final = (
+    "This run ended before a batch came. The trainer opened it, and never called `client.clip_bounds` with a `step=`."
+)
 
 
 def unreachable(address: str, error: Exception | None) -> None:
@@ -65,6 +70,19 @@ def no_run(address: str) -> None:
         "Trainers with a hook need less: docs/hooks has a page for each. To see a run without one, "
         "`satwatch demo` trains a small policy here, in about a minute. This page fills by itself."
     )
+
+
+def no_steps(record: RunRecord) -> None:
+    """Say why there is no step to show."""
+    note(NO_STEPS if record.steps else NOT_A_STEP if record.is_open else NEVER_A_STEP)
+
+
+def no_engines(record: RunRecord) -> None:
+    """Say why there is no engine to show, and what has one watched."""
+    if record.is_open and not source.store_name():
+        note(f"No engine is watched. {WATCH.format(address=source.default_address())}")
+    else:
+        note(f"No engine was watched while this run went on. For the next one: {WATCH.format(address='HOST:PORT')}")
 
 
 def note(text: str) -> None:

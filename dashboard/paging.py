@@ -9,6 +9,7 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from satwatch._dashboard.sidebar import keep
+from satwatch._dashboard.wording import literal, shortened
 
 _PAGES: Final = "pages"
 
@@ -28,7 +29,7 @@ def tokens_of(step: int, key: str) -> None:
 
 def engine_page(engine: str, key: str) -> None:
     """Offer the page of an engine."""
-    if st.button("Its versions and canary", key=key, icon=":material/dns:", type="tertiary"):
+    if st.button(f"{literal(shortened(engine))}: versions and canary", key=key, icon=":material/dns:", type="tertiary"):
         keep("engine", engine)
         st.session_state.pop("engine", None)
         _go("engines")

@@ -11,17 +11,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Final
 
+from satwatch.addresses import ADDRESS_VARIABLE
 from satwatch.errors import ConfigError, UnavailableError, required
 from satwatch.processes import CLOSE_SECONDS, end
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8501
-ADDRESS_VARIABLE: Final = "SATWATCH_ADDRESS"
 STORE_VARIABLE: Final = "SATWATCH_DASHBOARD_STORE"
+COMMAND: Final = ("-m", "satwatch._dashboard")
+PORTS_TRIED: Final = 5  # of free ports, before somebody else's luck is taken for a fault
 START_SECONDS: Final = 60.0  # importing streamlit and torch on a busy machine takes a while
 _LOOK_SECONDS: Final = 0.1
 _HEALTH: Final = "/_stcore/health"
@@ -63,10 +65,23 @@ def dashboard_process(address: str, port: int = DEFAULT_PORT, *, store: str = ""
         ConfigError: a port that can't be bound.
         UnavailableError: it ended instead of answering, or did not answer within a minute.
     """
-    port = _bindable(port)
+    with ExitStack() as stack:
+        yield _first_started(stack, address, port, store)
+
+
+def _first_started(stack: ExitStack, address: str, port: int, store: str) -> DashboardProcess:
+    """Start it; on any other free port again where somebody else was quicker to take the one that was picked."""
+    for _ in range(0 if port else PORTS_TRIED - 1):
+        with suppress(ConfigError):
+            return stack.enter_context(_started(address, _bindable(port), store))
+    return stack.enter_context(_started(address, _bindable(port), store))
+
+
+@contextmanager
+def _started(address: str, port: int, store: str) -> Iterator[DashboardProcess]:
     # A session of its own: a Ctrl-C on the terminal reaches the starter alone, which then ends the dashboard.
     process = subprocess.Popen(
-        [sys.executable, "-m", "satwatch._dashboard", str(port)],
+        [sys.executable, *COMMAND, str(port)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -74,15 +89,36 @@ def dashboard_process(address: str, port: int = DEFAULT_PORT, *, store: str = ""
         env={**os.environ, ADDRESS_VARIABLE: address, STORE_VARIABLE: store, "OMP_NUM_THREADS": "1"},
         start_new_session=True,
     )
-    last_lines: deque[str] = deque(maxlen=5)
     # Its output is read to the end, so that a full pipe never stops it.
-    reader = threading.Thread(target=_read, args=(process.stdout, last_lines), daemon=True)
+    said = _Said(f"http://{HOST}:{port}")
+    reader = threading.Thread(target=said.read, args=(process.stdout,), daemon=True)
     reader.start()
     try:
-        _wait_until_it_answers(process, port, last_lines)
-        yield DashboardProcess(f"http://{HOST}:{port}", process.pid, process)
+        _wait_until_it_answers(process, port, said)
+        yield DashboardProcess(said.url, process.pid, process)
     finally:
         _end(process, reader)
+
+
+class _Said:
+    """What a dashboard says; its address is named once it listens there, whoever else may answer at the port.
+
+    Args:
+        url: its address.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.listens = threading.Event()
+        self.last_lines: deque[str] = deque(maxlen=5)
+
+    def read(self, output: IO[str]) -> None:
+        """Read all of it."""
+        for line in output:
+            if line.strip():
+                self.last_lines.append(line.strip())
+            if self.url in line.split():
+                self.listens.set()
 
 
 def _bindable(port: int) -> int:
@@ -103,11 +139,18 @@ def _bindable(port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _wait_until_it_answers(process: subprocess.Popen[str], port: int, last_lines: deque[str]) -> None:
+def _wait_until_it_answers(process: subprocess.Popen[str], port: int, said: _Said) -> None:
+    """Wait for the pages.
+
+    Raises:
+        ConfigError: it ended, and somebody else has its port.
+        UnavailableError: it ended with the port free, or its time is up.
+    """
     deadline = time.monotonic() + START_SECONDS
-    while not _answers(port):
+    while not (said.listens.is_set() and _answers(port)):
         if process.poll() is not None:
-            came = f"exit code {process.returncode} ({' | '.join(last_lines) or 'no output'})"
+            _bindable(port)
+            came = f"exit code {process.returncode} ({' | '.join(said.last_lines) or 'no output'})"
             raise UnavailableError(required("dashboard", came, f"pages on {HOST}:{port}"))
         if time.monotonic() > deadline:
             raise UnavailableError(required("dashboard", f"no answer in {START_SECONDS:g} s", f"one on {HOST}:{port}"))
@@ -123,12 +166,6 @@ def _answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _read(output: IO[str], last_lines: deque[str]) -> None:
-    for line in output:
-        if line.strip():
-            last_lines.append(line.strip())
 
 
 def _end(process: subprocess.Popen[str], reader: threading.Thread) -> None:

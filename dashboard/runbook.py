@@ -7,6 +7,16 @@ from importlib.resources import files
 from typing import Final
 
 FILE: Final = "runbook.md"
+_PAGE: Final = "http://127.0.0.1:8501/alerts"
+
+
+def link(alert: str) -> str:
+    """Return where a dashboard on this machine, at its usual port, has an alert's section.
+
+    >>> link("EssLow")
+    'http://127.0.0.1:8501/alerts?alert=EssLow'
+    """
+    return f"{_PAGE}?alert={alert}"
 
 
 @cache

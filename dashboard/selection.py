@@ -15,6 +15,8 @@ SPANS: Final[Mapping[Span, str]] = {"100": "100", "500": "500", "all": "All", "c
 DEFAULT_SPAN: Final[Span] = "500"
 NEWEST: Final = 0
 
+# Lives of a run that are named, the one heard of last first.
+_NAMED: Final = 10
 _CUSTOM: Final = re.compile(r"(-?[0-9]{1,15})\.\.(-?[0-9]{1,15})")
 _WHOLE: Final = re.compile(r"-?[0-9]{1,15}")  # what a browser's numbers hold exactly
 
@@ -33,6 +35,7 @@ class Selection:
         step: the step whose batches are looked at, or None.
         engine: the engine looked at; empty: all.
         other: the life that it is compared with, or None.
+        alert: the alert whose section of the runbook is open; empty: none.
     """
 
     run: str
@@ -44,6 +47,7 @@ class Selection:
     step: int | None = None
     engine: str = ""
     other: int | None = None
+    alert: str = ""
 
     def steps(self, record: RunRecord) -> tuple[int | None, int | None]:
         """Return the first and the last step wanted of a run; None is no end."""
@@ -64,6 +68,7 @@ class Selection:
             "step": "" if self.step is None else str(self.step),
             "engine": self.engine,
             "with": "" if self.other is None else str(self.other),
+            "alert": self.alert,
         }
         return {name: value for name, value in said.items() if value}
 
@@ -91,6 +96,7 @@ def read_link(params: Mapping[str, str], lives: Sequence[RunRecord]) -> Selectio
         step=whole(params.get("step", "")),
         engine=params.get("engine", ""),
         other=whole(params.get("with", "")),
+        alert=params.get("alert", ""),
     )
 
 
@@ -100,7 +106,8 @@ def missing(params: Mapping[str, str], lives: Sequence[RunRecord]) -> str:
     if run and all(kept.run != run for kept in lives):
         return f"run {run!r}"
     if run and life and all((kept.run, kept.life) != (run, life) for kept in lives):
-        return f"life {life} of run {run!r}"
+        its = [str(kept.life) for kept in lives if kept.run == run][:_NAMED]
+        return f"life {life} of run {run!r} (its lives: {', '.join(its)})"
     return ""
 
 

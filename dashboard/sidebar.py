@@ -9,7 +9,7 @@ import streamlit as st
 
 from satwatch._dashboard import source
 from satwatch._dashboard.selection import DEFAULT_SPAN, NEWEST, SPANS, Selection, find, missing, read_link
-from satwatch._dashboard.wording import count, duration, literal, moment, shortened
+from satwatch._dashboard.wording import count, duration, labels, literal, moment
 from satwatch.types import RunRecord
 
 # What the link said is taken over once a visit; from then on the widgets say it.
@@ -17,7 +17,7 @@ _LINKED: Final = "linked"
 WIDGETS: Final = ("run", "life", "span", "first", "last", "live")
 ADDRESS: Final = "address"
 # What a page asks for, by its name in a link.
-KEPT: Final = {"step": "step", "engine": "engine", "other": "with"}
+KEPT: Final = {"step": "step", "engine": "engine", "other": "with", "alert": "alert"}
 
 
 def ask_address() -> str:
@@ -47,19 +47,20 @@ def select(lives: Sequence[RunRecord]) -> Selection:
             st.warning(f"{literal(linked)} isn't kept here. Shown is what is.", icon=":material/link_off:")
         runs = list(dict.fromkeys(one.run for one in lives))
         _keep_valid("run", runs, runs[0])
-        run = st.selectbox("Run", runs, format_func=shortened, key="run", on_change=_forget)
+        run = st.selectbox("Run", runs, format_func=labels(runs).__getitem__, key="run", on_change=_forget)
         life = _life(lives, run)
         span = (
             st.segmented_control("Newest steps", list(SPANS), format_func=SPANS.__getitem__, key="span") or DEFAULT_SPAN
         )
         record = find(lives, run, life)
         first, last = _custom(record) if span == "custom" else (None, None)
-        is_live = st.toggle("Live", key="live", help="Follows an open run, every two seconds.")
+        is_live = _live(record)
         if record is not None:
             _about(record)
     state = st.session_state
     asked = {name: state.get(f"kept_{name}") for name in KEPT}
-    selection = Selection(run, life, span, first, last, is_live, asked["step"], asked["engine"] or "", asked["other"])
+    engine, alert = asked["engine"] or "", asked["alert"] or ""
+    selection = Selection(run, life, span, first, last, is_live, asked["step"], engine, asked["other"], alert)
     _write_link(selection)
     return selection
 
@@ -114,6 +115,7 @@ def _take_link(lives: Sequence[RunRecord]) -> str:
             "kept_step": linked.step,
             "kept_engine": linked.engine,
             "kept_other": linked.other,
+            "kept_alert": linked.alert,
         }
         state.update(widgets)
         state[_LINKED] = missing(params, lives)
@@ -130,14 +132,24 @@ def _life(lives: Sequence[RunRecord], run: str) -> int:
     if len(mine) == 1:
         st.session_state["life"] = NEWEST
         return NEWEST
-    named = {one.life: f"{one.life}: from {moment(one.opened_at)}" for one in mine}
+    named = {one.life: f"{one.life}: {moment(one.opened_at)[:16]}" for one in mine}
     return st.selectbox(
         "Life",
         options,
         format_func=lambda life: f"newest ({options[1]})" if life == NEWEST else named[life],
         key="life",
-        help="A run that was resumed or restarted has another life. Newest follows the one that began last.",
+        help="A run that was resumed or restarted has another life, shown with when it began (UTC). Newest follows the "
+        "one that began last.",
     )
+
+
+def _live(record: RunRecord | None) -> bool:
+    """Ask whether the run is followed; of one that has ended, say that there is nothing to follow."""
+    if record is None or record.is_open:
+        return st.toggle("Live", key="live", help="Follows an open run, every two seconds.")
+    why = "shown as it was stored" if source.store_name() else "this run has ended"
+    st.caption(f":material/stop_circle: Not live: {why}.")
+    return bool(st.session_state.get("live", True))
 
 
 def _custom(record: RunRecord | None) -> tuple[int | None, int | None]:

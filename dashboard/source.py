@@ -8,11 +8,13 @@ from typing import Final
 
 import streamlit as st
 
-from satwatch._dashboard.process import ADDRESS_VARIABLE, STORE_VARIABLE
+from satwatch._dashboard.process import STORE_VARIABLE
+from satwatch.addresses import ADDRESS_VARIABLE, DEFAULT_ADDRESS
 from satwatch.client import HistoryClient
 from satwatch.types import History
 
-DEFAULT_ADDRESS: Final = "127.0.0.1:4820"
+# Twice what the fullest page shows.
+KEPT_RECORDS: Final = 8192
 
 
 def default_address() -> str:
@@ -32,7 +34,7 @@ def now() -> float:
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def open_history(address: str) -> History:
-    """Return the history at an address; one connection serves all visitors.
+    """Return the history at an address; one connection serves all visitors, and what one has seen is not sent again.
 
     Args:
         address: HOST:PORT or unix:PATH of a sidecar, or of a stored history that is served.
@@ -40,4 +42,4 @@ def open_history(address: str) -> History:
     Raises:
         ConfigError: no address.
     """
-    return HistoryClient(address)
+    return HistoryClient(address, keep=KEPT_RECORDS)

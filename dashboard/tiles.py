@@ -96,5 +96,6 @@ def delta(tile: Tile, value: float | None, past: Sequence[float]) -> str | None:
     apart = value - median(past)
     if abs(apart) <= QUIET * max(abs(median(past)), abs(value)):
         return None
-    written = f"{abs(apart):.2%}" if tile.write is share else tile.write(abs(apart))
+    # Points of a percent: "+5%" of a share would read as a twentieth more of it.
+    written = f"{100 * abs(apart):.2f} pp" if tile.write is share else tile.write(abs(apart))
     return f"{'+' if apart > 0 else '-'}{written}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -54,6 +55,15 @@ def count(value: float | None) -> str:
     return f"{value:,.0f}" if value is not None and math.isfinite(value) else number(value)
 
 
+def plural(number: float, thing: str) -> str:
+    """Write how many of a thing.
+
+    >>> plural(1, "version"), plural(0, "version"), plural(1234, "token")
+    ('1 version', '0 versions', '1,234 tokens')
+    """
+    return f"{number:,.0f} {thing}{'' if number == 1 else 's'}"
+
+
 def duration(seconds: float | None) -> str:
     """Write a span of time in its largest unit.
 
@@ -82,13 +92,30 @@ def moment(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def shortened(name: str, most: int = 23) -> str:
+def shortened(name: str, most: int = 20) -> str:
     """Write a name in at most so many characters, without its middle: names of runs differ at their ends.
 
     >>> shortened("demo-reverse-sat-lag8-seed0-temperature"), shortened("my-run")
-    ('demo-…seed0-temperature', 'my-run')
+    ('demo-…d0-temperature', 'my-run')
     """
     return name if len(name) <= most else f"{name[:5]}…{name[6 - most :]}"
+
+
+def labels(names: Sequence[str], most: int = 20) -> dict[str, str]:
+    """Shorten names so that no two read alike: those that would are shown from where they begin to differ.
+
+    >>> list(labels(["grpo-run-lr1e-6-with-a-long-end", "grpo-run-lr3e-6-with-a-long-end", "other"]).values())
+    ['…-lr1e-6-with-a-lon…', '…-lr3e-6-with-a-lon…', 'other']
+    """
+    alike: dict[str, list[str]] = {}
+    for name in names:
+        alike.setdefault(shortened(name, most), []).append(name)
+    found: dict[str, str] = {}
+    for short, mine in alike.items():
+        differ = (i for i, letters in enumerate(zip(*mine, strict=False)) if len(set(letters)) > 1)
+        start = max(0, next(differ, min(map(len, mine))) - 3)
+        found |= {name: short if len(mine) == 1 else f"…{name[start : start + most - 2]}…" for name in mine}
+    return {name: found[name] for name in names}
 
 
 def literal(text: str) -> str:

@@ -53,25 +53,25 @@ def episodes(events: Sequence[Event]) -> list[Episode]:
     return found
 
 
-def alert_timeline(events: Sequence[Event], *, now: float) -> go.Figure:
-    """Draw a row an alert and a bar each time it was raised, coloured by severity; one still active reaches to now.
+def alert_timeline(found: Sequence[Episode], *, until: float, is_over: bool = False) -> go.Figure:
+    """Draw a row an alert and a bar each time it was raised, coloured by severity; an active one reaches to the end.
 
     Args:
-        events: oldest first.
-        now: Unix time in seconds.
+        found: in the order of raising.
+        until: where time ends, Unix time in seconds: now, or when the run ended.
+        is_over: the run has ended.
     """
     title = "Alerts over time"
-    found = episodes(events)
     if not found:
         return empty(title, "No alert has been raised.", height=200)
     rows = list(dict.fromkeys(episode.label for episode in found))
     figure = frame(title, x=TIME_TITLE, height=min(900, 166 + 34 * len(rows)))
-    span = max(1.0, max(now, *(e.at for e in events)) - min(e.at for e in events))
+    ends = {id(episode): until if episode.resolved is None else episode.resolved.at for episode in found}
+    span = max(1.0, max(until, *ends.values()) - min(episode.raised.at for episode in found))
     for severity in SEVERITIES:
         mine = [episode for episode in found if episode.raised.severity == severity]
         if not mine:
             continue
-        ends = [now if e.resolved is None else e.resolved.at for e in mine]
         figure.add_trace(
             go.Bar(
                 name=severity,
@@ -79,13 +79,13 @@ def alert_timeline(events: Sequence[Event], *, now: float) -> go.Figure:
                 y=[episode.label for episode in mine],
                 base=[_time(episode.raised.at) for episode in mine],
                 # Milliseconds; what is over in no time can still be seen.
-                x=[1e3 * max(end - e.raised.at, span / 300) for e, end in zip(mine, ends, strict=True)],
+                x=[1e3 * max(ends[id(e)] - e.raised.at, span / 300) for e in mine],
                 marker={
                     "color": SEVERITY[severity],
                     "line": {"width": 0},
                     "pattern": {"shape": ["" if e.resolved else "/" for e in mine], "solidity": 0.25},
                 },
-                text=[_told(episode) for episode in mine],
+                text=[_told(episode, is_over) for episode in mine],
                 textposition="none",
                 hovertemplate="%{text}<extra></extra>",
             )
@@ -98,13 +98,13 @@ def alert_timeline(events: Sequence[Event], *, now: float) -> go.Figure:
     return figure
 
 
-def _told(episode: Episode) -> str:
+def _told(episode: Episode, is_over: bool) -> str:
     raised, resolved = episode.raised, episode.resolved
     parts = [f"<b>{episode.label}</b> ({raised.severity})", raised.evidence]
     if raised.step is not None:
         parts.append(f"first at step {raised.step}" + ("" if raised.version is None else f", version {raised.version}"))
     if resolved is None:
-        parts.append("still active")
+        parts.append("active at the end" if is_over else "still active")
     else:
         parts.append(f"resolved {_time(resolved.at):%Y-%m-%d %H:%M:%S} UTC")
     return "<br>".join(parts)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import cycle
 from typing import Final
@@ -12,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import plotly.graph_objects as go
 
+from satwatch._dashboard import proven
 from satwatch._dashboard.figures.frame import TIME_TITLE, empty, frame, log_axis, pick
 from satwatch._dashboard.figures.palette import LINES, PURPLE, RED, UNKNOWN
 from satwatch._dashboard.figures.series import MOST_LINE_POINTS
@@ -31,7 +33,7 @@ _CODES: Final = (
     ("lag 2", "#d9c27a"),
     ("lag 3", "#e5a23a"),
     (f"lag {WORST_LAG}+", "#c46a12"),
-    ("wrong weights", "#c2185b"),
+    ("wrong weights", "#de5c90"),
     ("paused", PURPLE),
     ("unknown", UNKNOWN),
 )
@@ -56,6 +58,8 @@ def code(status: EngineStatus | None) -> int:
 
 def engine_grid(records: Sequence[EngineRecord], *, until: float | None = None) -> go.Figure:
     """Draw engine by time: coloured by version lag and state, the version served written where it changes.
+
+    Where a canary shows other weights than the engine says, the version is the canary's.
 
     Args:
         records: what was known, oldest first. A status holds until the engine's next record.
@@ -118,7 +122,8 @@ def _at(history: Sequence[EngineRecord], time: float) -> EngineStatus | None:
 
 def _texts(row: Sequence[EngineStatus | None]) -> list[str]:
     """Write the version served in the middle of where it holds, or evenly where it changes too often to be read."""
-    served = ["" if status is None or status.version_served is None else str(status.version_served) for status in row]
+    versions = [None if status is None else proven.version(status) for status in row]
+    served = ["" if version is None else str(version) for version in versions]
     starts = [i for i, version in enumerate(served) if i == 0 or version != served[i - 1]]
     if len(starts) <= _MOST_TEXTS:
         ends = [*starts[1:], len(row)]
@@ -133,8 +138,9 @@ def _told(status: EngineStatus | None) -> str:
         return "not seen yet"
     words = [status.state.replace("_", " ")]
     for name, version in (
-        ("serves", status.version_served),
+        ("says it serves" if proven.is_contradicted(status) else "serves", status.version_served),
         ("calls it", status.version_label),
+        ("its canary shows", status.version_canary),
         ("published", status.version_published),
     ):
         if version is not None:
@@ -142,18 +148,19 @@ def _told(status: EngineStatus | None) -> str:
     return ", ".join(words) + (f"<br>{status.reason}" if status.reason else "")
 
 
-def engine_versions(records: Sequence[EngineRecord], *, behind: bool = True) -> go.Figure:
+def engine_versions(records: Sequence[EngineRecord], *, behind: bool = True, until: float | None = None) -> go.Figure:
     """Draw each engine's versions as stepped lines: served, dotted what it declares, dashed what its canary shows.
 
     Args:
-        records: what was known, oldest first.
+        records: what was known, oldest first. A status holds until the engine's next record.
         behind: as the distance to the version published then, 0 at the top; else the versions themselves.
+        until: where time ends, Unix time in seconds; None: at the last record.
     """
     title = "Versions: served, declared, and what the canary shows"
     figure = frame(title, x=TIME_TITLE, y="versions behind the published" if behind else "weight version")
     for (name, history), colour in zip(_by_engine(records).items(), cycle(LINES), strict=False):
-        mine = [record.status for record in pick(history, MOST_LINE_POINTS)]
-        times = [record.at for record in pick(history, MOST_LINE_POINTS)]
+        picked = _held(pick(history, MOST_LINE_POINTS), until)
+        mine, times = [record.status for record in picked], [record.at for record in picked]
         served = [status.version_served for status in mine]
         for word, dash, versions in (
             ("served", "solid", served),
@@ -171,6 +178,12 @@ def engine_versions(records: Sequence[EngineRecord], *, behind: bool = True) -> 
         most, least = max(_LEAST_BEHIND, float(np.nanmax(away))), min(0.0, float(np.nanmin(away)))
         figure.update_yaxes(range=[most + 0.5, least - 0.5], dtick=1 if most - least <= _EACH_VERSION else None)
     return _with_legend(figure)
+
+
+def _held(history: Sequence[EngineRecord], until: float | None) -> list[EngineRecord]:
+    """Return the records, and the last one again where time ends."""
+    last = history[-1]
+    return [*history, replace(last, at=until)] if until is not None and until > last.at else [*history]
 
 
 def _add_versions(
@@ -204,7 +217,11 @@ def engine_canaries(records: Sequence[EngineRecord], *, limit: float | None = No
     title = "Canary: engine against trainer at equal versions"
     nothing = "No canary has been compared.<br>In the trainer: client.report_canary(...)"
     figure = _engine_lines(
-        records, title, "mean |log π - log μ| (nats)", nothing, [("", lambda s: s.canary_log_ratio_abs_mean, "solid")]
+        records,
+        title,
+        "mean |log π - log μ| (nats)",
+        nothing,
+        [("", lambda record: record.status.canary_log_ratio_abs_mean, "solid")],
     )
     if figure.data:
         log_axis(figure, np.concatenate([one.y for one in figure.data]), most=limit)
@@ -218,12 +235,24 @@ def engine_canaries(records: Sequence[EngineRecord], *, limit: float | None = No
     return figure
 
 
-def engine_ages(records: Sequence[EngineRecord]) -> go.Figure:
-    """Draw the age of the weights that each engine serves."""
+def engine_ages(records: Sequence[EngineRecord], published: Mapping[int, float] | None = None) -> go.Figure:
+    """Draw the age of the weights that each engine says it serves, and dashed of those that its canary shows.
+
+    Args:
+        records: what was known, oldest first.
+        published: when each version was, Unix time in seconds.
+    """
     title = "Weight age"
     nothing = NO_ENGINES if not records else "No engine's weights have a known age."
     figure = _engine_lines(
-        records, title, "seconds since published", nothing, [("", lambda s: s.weight_age_seconds, "solid")]
+        records,
+        title,
+        "seconds since published",
+        nothing,
+        [
+            ("", lambda record: record.status.weight_age_seconds, "solid"),
+            ("by its canary", lambda record: _age_by_canary(record, published or {}), "dash"),
+        ],
     )
     if figure.data:
         figure.update_yaxes(rangemode="tozero")
@@ -241,8 +270,8 @@ def engine_queues(records: Sequence[EngineRecord]) -> go.Figure:
         "requests",
         nothing,
         [
-            ("running", lambda status: status.requests_running, "solid"),
-            ("waiting", lambda status: status.requests_waiting, "dot"),
+            ("running", lambda record: record.status.requests_running, "solid"),
+            ("waiting", lambda record: record.status.requests_waiting, "dot"),
         ],
     )
     if figure.data:
@@ -253,7 +282,12 @@ def engine_queues(records: Sequence[EngineRecord]) -> go.Figure:
     return figure
 
 
-Reading = Callable[[EngineStatus], float | None]
+def _age_by_canary(record: EngineRecord, published: Mapping[int, float]) -> float | None:
+    status = record.status
+    return proven.weight_age(status, published, record.at) if proven.is_contradicted(status) else None
+
+
+Reading = Callable[[EngineRecord], float | None]
 
 
 def _engine_lines(
@@ -267,7 +301,7 @@ def _engine_lines(
     for (name, history), colour in zip(_by_engine(records).items(), cycle(LINES), strict=False):
         mine = pick(history, MOST_LINE_POINTS)
         for word, read, dash in readings:
-            values = [read(record.status) for record in mine]
+            values = [read(record) for record in mine]
             if any(value is not None for value in values):
                 figure.add_trace(
                     go.Scatter(

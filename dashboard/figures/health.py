@@ -117,9 +117,10 @@ def reward(points: Sequence[StepPoint], *, versions: Sequence[VersionRecord] = (
     if not drawn.is_known:
         return empty(title, "This run reports no reward: client.report(step, reward=...)")
     figure = frame(title, x=step_title(points), y="mean reward")
-    add_line(figure, drawn, "reward", faint(GREEN, 0.45), width=1.2)
-    width = max(1, len(drawn.x) // 50)
-    if width > 1:
+    width = len(drawn.x) // 50
+    is_smoothed = width > 1
+    add_line(figure, drawn, "reward", faint(GREEN, 0.6) if is_smoothed else GREEN, width=1.2 if is_smoothed else 2.0)
+    if is_smoothed:
         smooth = type(drawn)(drawn.x, _median(drawn.y, width))
         add_line(figure, smooth, f"median of {2 * width + 1} steps around", GREEN, width=2.4)
     mark_versions(figure, points, versions)

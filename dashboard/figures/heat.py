@@ -43,6 +43,7 @@ CODES: Final = 255
 _POWERS: Final = np.log10(BUCKET_EDGES)
 # In pixels: the names of the quantiles, beside the plot, and the whole margin with the colour bar.
 _NAMES: Final = 36
+_NAME_PIXELS: Final = 13
 _BAR: Final = 118
 # Dark where the tokens are many and the ground is bright, bright in the tail.
 _OVER: Final = {"0.5": ("#1b1033", "dot"), "0.9": ("#1b1033", "solid"), "0.99": ("#ff9d8a", "solid")}
@@ -82,9 +83,9 @@ def tail_heat_map(
     figure = frame(title, x=step_title(points), y=AXIS, height=height)
     grey_columns(figure, laid.edges, totals == 0)
     figure.add_trace(_heat_trace(laid.edges, counts, totals, measure))
-    if quantiles:
-        _add_quantiles(figure, points)
     low, high = view or shown_buckets(counts[:-1])
+    if quantiles:
+        _add_quantiles(figure, points, _NAME_PIXELS * (high - low) / _plot_pixels(figure))
     _add_beyond(figure, laid.edges, counts[-1], high)
     figure.update_layout(hovermode="closest", showlegend=bool(counts[-1].any()), margin={"r": _BAR})
     figure.update_yaxes(range=[low, high], **_ticks(low, high), showgrid=False, zeroline=False)
@@ -185,8 +186,20 @@ def _ticks(low: int, high: int) -> dict[str, list[Any]]:
     return {"tickvals": height_of(values).tolist(), "ticktext": texts}
 
 
-def _add_quantiles(figure: go.Figure, points: Sequence[StepPoint]) -> None:
-    """Draw the quantiles over the heat map, named where they end."""
+def _plot_pixels(figure: go.Figure) -> float:
+    margin = figure.layout.margin
+    return float(figure.layout.height - margin.t - margin.b)
+
+
+def _add_quantiles(figure: go.Figure, points: Sequence[StepPoint], apart: float) -> None:
+    """Draw the quantiles over the heat map, named where they end.
+
+    Args:
+        figure: the heat map's.
+        points: the steps.
+        apart: what two names need between them, in buckets.
+    """
+    ends: dict[str, float] = {}
     for name, (colour, dash) in _OVER.items():
         drawn = line(points, f"log_ratio_abs_q{name}")
         placed = height_of(drawn.y)
@@ -195,9 +208,26 @@ def _add_quantiles(figure: go.Figure, points: Sequence[StepPoint]) -> None:
         add_line(figure, Line(drawn.x, placed), f"q{name}", colour, dash=dash, width=1.4)
         said = f"step %{{x:.0f}}: q{name} = %{{customdata:.3g}} nats<extra></extra>"
         figure.data[-1].update(showlegend=False, customdata=drawn.y, hovertemplate=said)
-        place = {"x": 1, "xref": "paper", "xanchor": "left", "yanchor": "middle"}
-        last = float(placed[np.isfinite(placed)][-1])
-        figure.add_annotation(text=f"q{name}", y=last, showarrow=False, font={"size": 11}, **place)
+        ends[name] = float(placed[np.isfinite(placed)][-1])
+    place = {"x": 1, "xref": "paper", "xanchor": "left", "yanchor": "middle"}
+    for name, height in zip(ends, spread([*ends.values()], apart), strict=True):
+        figure.add_annotation(text=f"q{name}", y=height, showarrow=False, font={"size": 11}, **place)
+
+
+def spread(heights: Sequence[float], apart: float) -> list[float]:
+    """Return where names stand that are to be so far apart: each where it belongs, or pushed up by the one below.
+
+    Args:
+        heights: where they belong, ascending.
+        apart: the least distance, in the same unit.
+
+    >>> spread([1.0, 1.5, 4.0], 1.0)
+    [1.0, 2.0, 4.0]
+    """
+    placed: list[float] = []
+    for height in heights:
+        placed.append(max(height, placed[-1] + apart) if placed else height)
+    return placed
 
 
 def _add_beyond(figure: go.Figure, edges: Floats, counts: Counts, top: int) -> None:
@@ -212,6 +242,7 @@ def _add_beyond(figure: go.Figure, edges: Floats, counts: Counts, top: int) -> N
             y=np.full(len(index), top - 0.3),
             customdata=counts[index],
             mode="markers",
+            cliponaxis=False,
             name=f"tokens above {last}, or infinite",
             marker={"symbol": "triangle-up", "size": 10, "color": RED, "line": {"width": 0}},
             hovertemplate=f"step %{{x:.0f}}: %{{customdata}} tokens above {last}, or infinite<extra></extra>",

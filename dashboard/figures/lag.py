@@ -24,9 +24,13 @@ from satwatch._dashboard.figures.series import (
 from satwatch.types import LengthLag, StepPoint, VersionRecord
 
 NO_VERSIONS: Final = "This run sends no versions: lag is unknown.<br>Pass behavior_version=... and policy_version=..."
+NO_PARTS: Final = "Its parts are unknown: they need one version<br>a token, and the lengths of the responses."
 NO_STEPS: Final = "No steps yet."
 # Older tokens than this share the top row.
 MOST_LAGS: Final = 64
+
+# Names of lengths that have room below the bars.
+_MOST_LENGTHS: Final = 8
 
 _GENERATION: Final = "N_PQS, generated"
 _QUEUE: Final = "N_IQS, waited"
@@ -92,7 +96,8 @@ def lag_parts(
     title = "Where the lag comes from" + (", in shares" if shares else "")
     parts = stack_of(points, _shares if shares else _means)
     if not any(part.is_known for part in parts):
-        return empty(title, f"{NO_VERSIONS}<br>Its parts need sequence_lengths=... too." if points else NO_STEPS)
+        has_lag = any(point.lags for point in points)
+        return empty(title, (NO_PARTS if has_lag else NO_VERSIONS) if points else NO_STEPS)
     figure = frame(title, x=step_title(points), y="share of the lag" if shares else "mean lag (versions)")
     unit, form = (" of the lag", ".1%") if shares else (" versions", ".2f")
     add_stack(figure, parts, (Area(_GENERATION, BLUE, unit, form), Area(_QUEUE, ORANGE, unit, form)))
@@ -158,8 +163,20 @@ def lag_by_length(points: Sequence[StepPoint]) -> go.Figure:
         )
     )
     figure.update_layout(barmode="stack")
-    figure.update_xaxes(type="category", hoverformat=None)
+    shown = rows[:: -(-len(rows) // _MOST_LENGTHS)]
+    ticks = [names[rows.index(row)] for row in shown]
+    texts = [f"≤{_short(row.longest)}" for row in shown]
+    figure.update_xaxes(type="category", hoverformat=None, tickvals=ticks, ticktext=texts, tickangle=0)
     return figure
+
+
+def _short(tokens: int) -> str:
+    """Write a power of two in few letters.
+
+    >>> _short(512), _short(32768)
+    ('512', '32k')
+    """
+    return f"{tokens // 1024}k" if tokens >= 1024 else str(tokens)
 
 
 def lag_against_forecast(
@@ -221,6 +238,7 @@ def mismatch_by_lag(points: Sequence[StepPoint]) -> go.Figure:
             y=seen.y,
             mode="markers",
             name="steps",
+            cliponaxis=False,
             customdata=np.array([middle(point) for point in known]),
             marker={
                 "size": 6,

@@ -16,6 +16,8 @@ NOT_FINITE: Final = "NaN or infinite"
 
 # One colour a version or engine; what comes after shares the last.
 _MOST_GROUPS: Final = len(LINES)
+# Up to so many positions have a tick each.
+_EACH: Final = 12
 
 
 def worst_tokens(batches: Sequence[BatchRecord], *, by: str = "version", q: float | None = None) -> go.Figure:
@@ -51,7 +53,10 @@ def worst_tokens(batches: Sequence[BatchRecord], *, by: str = "version", q: floa
         figure.add_hrect(y0=-q, y1=q, fillcolor=BAND, line_width=0, layer="below")
     figure.add_hline(y=0, line={"color": GREY, "width": 1})
     figure.update_layout(hovermode="closest", showlegend=True)
-    figure.update_xaxes(hoverformat=None, range=[-0.5, max(token.position for _, token in found) + 0.5])
+    furthest = max(token.position for _, token in found)
+    # Whole tokens: there is none at a half.
+    edge_x = max(0.5, 0.02 * furthest)
+    figure.update_xaxes(hoverformat=None, range=[-edge_x, furthest + edge_x], dtick=1 if furthest <= _EACH else None)
     figure.update_yaxes(range=_view(figure, edge))
     return figure
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from satwatch._dashboard import banner, download, empty, tiles
 from satwatch._dashboard.chart import chart
+from satwatch._dashboard.drawn import drawn
 from satwatch._dashboard.figures import (
     clip_fractions,
     contraction,
@@ -67,7 +68,7 @@ def draw(view: View) -> None:
     banner.title(view, "Bounds")
     points, last, rule = view.points, view.last, view.record.rule
     if not points or last is None:
-        empty.note(empty.NO_STEPS if view.record.steps else empty.NOT_A_STEP)
+        empty.no_steps(view.record)
         return
     if not rule.enabled:
         st.info(
@@ -87,7 +88,7 @@ def draw(view: View) -> None:
     _work(view)
     _tail(view)
     chart(
-        divergence(points, versions=view.versions),
+        drawn(divergence, points, versions=view.versions),
         "divergence",
         "Estimates from the sampled tokens, which agree while d is small.",
     )
@@ -105,13 +106,13 @@ def _reference_and_radii(view: View) -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            reference(view.points, versions=view.versions),
+            drawn(reference, view.points, versions=view.versions),
             "reference",
             "Rising with the mean: the whole batch is stale, and the gate, relative to q, does not tell.",
         )
     with right:
         chart(
-            radii(view.points, view.record.rule, versions=view.versions),
+            drawn(radii, view.points, view.record.rule, versions=view.versions),
             "radii",
             "Never above the nominal line: the bounds are never looser than PPO's.",
         )
@@ -122,13 +123,13 @@ def _work(view: View) -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            clip_fractions(view.points, versions=view.versions),
+            drawn(clip_fractions, view.points, versions=view.versions),
             "clip fractions",
             "The hatched band is SAT's own work. If it vanishes while q grows, the whole batch is stale.",
         )
     with right:
         chart(
-            contraction(view.points, versions=view.versions),
+            drawn(contraction, view.points, versions=view.versions),
             "contraction",
             "Of the token furthest beyond q: near 0, it has no room left on its side.",
         )
@@ -139,13 +140,13 @@ def _tail(view: View) -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            tail_quantiles(view.points, versions=view.versions),
+            drawn(tail_quantiles, view.points, versions=view.versions),
             "tail quantiles",
             "The upper lines alone rising: a tail. All of them: the whole batch.",
         )
     with right:
         chart(
-            tail_index(view.points, versions=view.versions),
+            drawn(tail_index, view.points, versions=view.versions),
             "tail index",
             "Above 1 at a mismatch above 0.01 nats: a few tokens far out, no stale batch.",
         )

@@ -10,6 +10,7 @@ import streamlit as st
 
 from satwatch._dashboard import banner, download, empty
 from satwatch._dashboard.chart import chart
+from satwatch._dashboard.drawn import drawn
 from satwatch._dashboard.figures import COMPARED, compare, tail_heat_map, tail_view
 from satwatch._dashboard.sidebar import keep, kept
 from satwatch._dashboard.tiles import known
@@ -52,18 +53,23 @@ def draw(view: View) -> None:
     )
     is_aligned = st.toggle("Align at the first step shown", value=True, key="aligned")
     rows = compared_rows(names, view.points, other.points)
-    st.dataframe(rows, hide_index=True)
+    st.dataframe(rows, hide_index=True, height=35 * (1 + len(rows)) + 2)
     st.caption("Median over the steps shown. The last column is the second run's over the first's.")
     columns = st.columns(2)
     for i, name in enumerate(shown):
         with columns[i % 2]:
-            chart(compare(runs, name, aligned=is_aligned), f"compare {name}")
+            chart(drawn(compare, runs, name, aligned=is_aligned), f"compare {name}")
     shared = tail_view(view.points, other.points)
     for column, (label, side) in zip(st.columns(2), ((names[0], view), (names[1], other)), strict=True):
         with column:
             chart(
-                tail_heat_map(
-                    side.points, versions=side.versions, height=340, title=f"The tail of {label}", view=shared
+                drawn(
+                    tail_heat_map,
+                    side.points,
+                    versions=side.versions,
+                    height=340,
+                    title=f"The tail of {label}",
+                    view=shared,
                 ),
                 f"compare tail {side.record.life}",
             )

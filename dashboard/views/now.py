@@ -8,6 +8,7 @@ import streamlit as st
 
 from satwatch._dashboard import banner, download, empty, paging, tiles
 from satwatch._dashboard.chart import chart
+from satwatch._dashboard.drawn import drawn
 from satwatch._dashboard.figures import coverage_strip, ess, loss, mismatch, reward, tail_heat_map
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
@@ -51,11 +52,11 @@ def draw(view: View) -> None:
     _ways_on(view)
     points = view.points
     if not points:
-        empty.note(empty.NO_STEPS if view.record.steps else empty.NOT_A_STEP)
+        empty.no_steps(view.record)
         return
     tiles.show(TILES, points, view.last)
     chart(
-        tail_heat_map(points, versions=view.versions),
+        drawn(tail_heat_map, points, versions=view.versions),
         "tail",
         "Every token of every step, by how far it has moved from the policy that sampled it. A healthy run is a level "
         "band. Staleness lifts the upper edge, a bad engine lifts all of it, bad data is a haze of single tokens far "
@@ -66,7 +67,7 @@ def draw(view: View) -> None:
     _floor_and_ess(view)
     _outcome(view)
     chart(
-        coverage_strip(points),
+        drawn(coverage_strip, points),
         "coverage",
         "Grey is unknown. Unknown is not zero: nothing is concluded from it. Red in the last row: some token is NaN or "
         "infinite.",
@@ -90,13 +91,13 @@ def _floor_and_ess(view: View) -> None:
     left, right = st.columns(2)
     with left:
         chart(
-            mismatch(view.points, versions=view.versions, engines=view.engines),
+            drawn(mismatch, view.points, versions=view.versions, engines=view.engines),
             "mismatch",
             "What lies above the floor is policy drift: less lag lowers it. The floor itself is engine noise, which no "
             "schedule lowers.",
         )
     with right:
-        chart(ess(view.points, versions=view.versions), "ess", "Falling: a few tokens carry the whole update.")
+        chart(drawn(ess, view.points, versions=view.versions), "ess", "Falling: a few tokens carry the whole update.")
 
 
 def _outcome(view: View) -> None:
@@ -112,4 +113,4 @@ def _outcome(view: View) -> None:
     shown = [figure for figure, is_known in zip(shown, (has_reward, has_loss), strict=True) if is_known]
     for column, (figure, key, says) in zip(st.columns(len(shown) or 1), shown, strict=False):
         with column:
-            chart(figure(points, versions=view.versions), key, says)
+            chart(drawn(figure, points, versions=view.versions), key, says)

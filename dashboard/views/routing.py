@@ -9,6 +9,7 @@ import streamlit as st
 
 from satwatch._dashboard import banner, download, empty, tiles
 from satwatch._dashboard.chart import chart
+from satwatch._dashboard.drawn import drawn
 from satwatch._dashboard.figures import flip_rate_heat_map, flip_rates
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
@@ -40,7 +41,7 @@ def draw(view: View) -> None:
     banner.title(view, "Routing")
     points = view.points
     if not points:
-        empty.note(empty.NO_STEPS if view.record.steps else empty.NOT_A_STEP)
+        empty.no_steps(view.record)
         return
     known = [point for point in points if point.layer_flip_rates]
     if not known:
@@ -49,22 +50,27 @@ def draw(view: View) -> None:
     tiles.show(TILES, points, view.last)
     _say_replay(points)
     chart(
-        flip_rate_heat_map(points, versions=view.versions),
+        drawn(flip_rate_heat_map, points, versions=view.versions),
         "flip rates by layer",
         "A row that stands out is one layer whose router is computed otherwise (precision, kernel). All rows at once, "
         "from one step on, is replay that ended.",
     )
-    chart(flip_rates(points, versions=view.versions), "flip rates")
+    chart(drawn(flip_rates, points, versions=view.versions), "flip rates")
     rows = layer_rows(known[-1])
     with st.expander(f"Layers of step {known[-1].last_step}, in numbers"):
         st.dataframe(rows, hide_index=True)
-    download.buttons("routing", lambda: [layer for point in known for layer in layer_rows(point)], lambda: known)
+    download.buttons("routing", lambda: [layer for point in known for layer in layer_data(point)], lambda: known)
 
 
 def layer_rows(point: StepPoint) -> list[dict[str, object]]:
     """Return a row a layer, the one that flips most first."""
+    return [{**row, "flip_rate": number(row["flip_rate"], 5)} for row in layer_data(point)]
+
+
+def layer_data(point: StepPoint) -> list[dict[str, float]]:
+    """Return the same rows as they are kept, all digits included."""
     ordered = sorted(point.layer_flip_rates.items(), key=lambda item: (-item[1], item[0]))
-    return [{"step": point.last_step, "layer": layer, "flip_rate": number(rate, 5)} for layer, rate in ordered]
+    return [{"step": point.last_step, "layer": layer, "flip_rate": rate} for layer, rate in ordered]
 
 
 def replay(points: Sequence[StepPoint]) -> tuple[bool, str]:

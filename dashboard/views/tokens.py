@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import streamlit as st
@@ -12,17 +12,20 @@ from satwatch._dashboard.chart import chart
 from satwatch._dashboard.figures import worst_tokens
 from satwatch._dashboard.sidebar import keep, kept
 from satwatch._dashboard.view import View
-from satwatch._dashboard.wording import count, number
+from satwatch._dashboard.wording import UNKNOWN, count, literal, number
 from satwatch.types import BatchRecord, StepPoint, WorstToken
 
 BY: Final = ("version", "engine", "rank")
+# Rows that are in view at once; more are scrolled to.
+_MOST_ROWS: Final = 11
+_ROW_PIXELS: Final = 35
 
 
 def draw(view: View) -> None:
     """Draw the page."""
     banner.title(view, "Tokens")
     if not view.points:
-        empty.note(empty.NO_STEPS if view.record.steps else empty.NOT_A_STEP)
+        empty.no_steps(view.record)
         return
     step = _choose_step(view)
     batches = view.batches(step)
@@ -30,10 +33,7 @@ def draw(view: View) -> None:
         empty.note(empty.NO_TOKENS)
         return
     rows = worst_rows(batches)
-    left, middle, right = st.columns(3)
-    left.metric("Batches", count(len(batches)), border=True)
-    middle.metric("Tokens", count(sum(batch.values.get("tokens", 0.0) for batch in batches)), border=True)
-    right.metric("Worst |d|", f"{number(_worst(batches))} nats", border=True)
+    _tiles(batches)
     if not rows:
         empty.note(empty.NO_TOKENS)
         return
@@ -42,17 +42,14 @@ def draw(view: View) -> None:
         worst_tokens(batches, by=by, q=_reference(batches)),
         "worst tokens",
         "One version, engine or position that holds most of the points is where to look. Points that are spread evenly "
-        "are ordinary sampling.",
+        f"are ordinary sampling. {_band(batches)}",
     )
-    st.dataframe(rows, hide_index=True, height=420, column_config=_columns())
-    st.caption("What a row lacks was not sent, or is no number. NaN comes first of all; d = log π - log μ.")
-    download.buttons(f"tokens step {step}", lambda: [*rows], lambda: batches)
+    _table(rows)
+    download.buttons(f"tokens step {step}", lambda: token_data(batches), lambda: batches)
 
 
 def worst_rows(batches: Sequence[BatchRecord]) -> list[dict[str, object]]:
     """Return the worst tokens of all batches, worst first: NaN, then by magnitude."""
-    found = [(batch, token) for batch in batches for token in batch.worst]
-    found.sort(key=lambda pair: (pair[1].log_ratio == pair[1].log_ratio, -abs(pair[1].log_ratio)))
     return [
         {
             "d": number(token.log_ratio, 5),
@@ -68,8 +65,45 @@ def worst_rows(batches: Sequence[BatchRecord]) -> list[dict[str, object]]:
             "rank": batch.rank,
             "microbatch": batch.microbatch,
         }
-        for batch, token in found
+        for batch, token in _in_order(batches)
     ]
+
+
+def token_data(batches: Sequence[BatchRecord]) -> list[download.Row]:
+    """Return the same tokens as they are kept, all digits included."""
+    place = ("step", "rank", "microbatch", "policy_version")
+    return [
+        {**{name: getattr(batch, name) for name in place}, **download.fields_of(token)}
+        for batch, token in _in_order(batches)
+    ]
+
+
+def _in_order(batches: Sequence[BatchRecord]) -> list[tuple[BatchRecord, WorstToken]]:
+    found = [(batch, token) for batch in batches for token in batch.worst]
+    found.sort(key=lambda pair: (pair[1].log_ratio == pair[1].log_ratio, -abs(pair[1].log_ratio)))
+    return found
+
+
+def _table(rows: Sequence[Mapping[str, object]]) -> None:
+    """Show the tokens, without the columns that none of them has."""
+    known = [name for name in rows[0] if any(row[name] is not None for row in rows)]
+    height = _ROW_PIXELS * (1 + min(len(rows), _MOST_ROWS)) + 2
+    st.dataframe(
+        rows, hide_index=True, height=height, column_order=known, column_config=_columns(), placeholder="unknown"
+    )
+    lacking = [name for name in rows[0] if name not in known]
+    unsent = f"Not sent with any of them: {literal(', '.join(lacking))}. " if lacking else ""
+    st.caption(f"{unsent}NaN comes first of all, and has no log-prob on the side that is no number; d = log π - log μ.")
+
+
+def _band(batches: Sequence[BatchRecord]) -> str:
+    """Say what the grey band is, or why there is none."""
+    known = sorted({batch.values["quantile_reference"] for batch in batches if "quantile_reference" in batch.values})
+    if not known:
+        return "q is unknown: no token of the step has a finite log-ratio."
+    if len(known) == 1:
+        return f"The grey band is |d| ≤ q = {number(known[0])} nats, which SAT leaves alone."
+    return f"Each batch has its own q, from {number(known[0])} to {number(known[-1])} nats: no band is drawn."
 
 
 def _lag(batch: BatchRecord, token: WorstToken) -> int | None:
@@ -79,8 +113,16 @@ def _lag(batch: BatchRecord, token: WorstToken) -> int | None:
 
 
 def worst_step(points: Sequence[StepPoint]) -> int:
-    """Return the step whose largest mismatch is the largest of all shown; of merged ones, the last."""
-    return max(points, key=lambda point: (point.values.get("log_ratio_abs_max", -1.0), point.last_step)).last_step
+    """Return the step to look at first; of merged ones, the last.
+
+    That is the one with the most tokens that are no number, or else with the largest mismatch of all shown.
+    """
+
+    def badness(point: StepPoint) -> tuple[float, float, int]:
+        broken = sum(point.values.get(name, 0.0) for name in ("nan_tokens", "inf_tokens"))
+        return broken, point.values.get("log_ratio_abs_max", -1.0), point.last_step
+
+    return max(points, key=badness).last_step
 
 
 def _choose_step(view: View) -> int:
@@ -97,6 +139,21 @@ def _choose_step(view: View) -> int:
     step = int(asked.number_input("Step", step=1, key="step"))
     keep("step", step)
     return step
+
+
+def _tiles(batches: Sequence[BatchRecord]) -> None:
+    def total(*names: str) -> str:
+        return count(sum(batch.values.get(name, 0.0) for batch in batches for name in names))
+
+    worst = _worst(batches)
+    tiles = (
+        ("Batches", count(len(batches))),
+        ("Tokens", total("tokens")),
+        ("NaN or infinite", total("nan_tokens", "inf_tokens")),
+        ("Worst |d|", UNKNOWN if worst is None else f"{number(worst)} nats"),
+    )
+    for column, (label, value) in zip(st.columns(len(tiles)), tiles, strict=True):
+        column.metric(label, value, border=True)
 
 
 def _worst(batches: Sequence[BatchRecord]) -> float | None:
@@ -118,5 +175,6 @@ def _columns() -> dict[str, Any]:
         "position": st.column_config.NumberColumn("position", help="active token of its response, from 0"),
         "response": st.column_config.NumberColumn("response", help="of the batch, from 0"),
         "advantage": st.column_config.NumberColumn("advantage", format="%.3f"),
+        "version": st.column_config.NumberColumn("version", help="that generated it, as its response names it"),
         "lag": st.column_config.NumberColumn("lag", help="policy version - its version"),
     }

@@ -14,7 +14,7 @@
     return send.call(this, data);
   };
 
-  const charts = () => [...document.querySelectorAll("[data-testid=stPlotlyChart]")];
+  const charts = () => [...document.querySelectorAll("[data-testid=figure]")];
   const figures = () => charts().map((chart) => chart.querySelector(".js-plotly-plot"));
   const isDrawn = (figure) => figure?._fullData?.length > 0 && figure.querySelector(".main-svg") !== null;
   const reaches = (figure, step) => figure._fullData.some((trace) => trace.x?.[trace.x.length - 1] >= step);

@@ -12,7 +12,8 @@ from importlib.util import find_spec
 from typing import Final
 
 from satwatch.bench.browser import BrowserCost, Visited, measure_browser
-from satwatch.bench.page import POINTS, Page, PageCost
+from satwatch.bench.page import POINTS, Page, PageCost, RefreshCost, measure_refresh
+from satwatch.bench.stage import Stage
 from satwatch.bench.stored_run import stored_run
 from satwatch.client import HistoryClient
 from satwatch.types import History
@@ -36,6 +37,7 @@ class DashboardCost:
         short: a short run, all of it shown: the server's part.
         long: a long run of which as many steps are shown.
         whole: the long run, all of it shown.
+        refresh: of ``long``, followed live: what the server asks for.
         browser: the same three in a browser, or why that was not measured.
         refresh_aim: what a refresh of as many steps is meant to stay below, seconds.
         open_aim: what opening the page is.
@@ -44,6 +46,7 @@ class DashboardCost:
     short: PageCost
     long: PageCost
     whole: PageCost
+    refresh: RefreshCost
     browser: BrowserCost | str
     refresh_aim: float = REFRESH_AIM
     open_aim: float = OPEN_AIM
@@ -99,10 +102,12 @@ def measure_dashboard(*, quick: bool, on_part: Callable[[str], None] = lambda pa
         looks = ((short, few), (long, few), (long, many))
         on_part("dashboard: questions and figures")
         costs = _measure_pages(looks, how)
+        on_part("dashboard: refreshes")
+        refresh = _measure_refresh(long, few, how)
         on_part("dashboard: in a browser")
         visited = [Visited(kept.store, kept.steps, shown) for kept, shown in looks]
         browser = measure_browser(visited, repeats=how.openings)
-    return DashboardCost(*costs, browser)
+    return DashboardCost(*costs, refresh, browser)
 
 
 @contextmanager
@@ -130,3 +135,16 @@ def _measure_pages(looks: Sequence[tuple[_Kept, int]], how: Repeating) -> tuple[
             page.open(how.points, counts=turn > 0)
     short, long, whole = (page.cost() for page in pages)
     return short, long, whole
+
+
+def _measure_refresh(kept: _Kept, shown: int, how: Repeating) -> RefreshCost:
+    from satwatch._dashboard.source import KEPT_RECORDS  # it needs the extra dashboard
+    from satwatch.server.history_server import serving_history
+
+    stage = Stage(kept.store)
+    stage.show(kept.store, kept.steps - how.repeats - 2, is_open=True)
+    with (
+        serving_history(stage, stage.seems_open) as address,
+        HistoryClient(address, timeout=60.0, keep=KEPT_RECORDS) as client,
+    ):
+        return measure_refresh(client, stage, shown, how.points, repeats=how.repeats)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -50,14 +48,3 @@ def _cpu() -> str:
 
 def _cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """Compute on one thread meanwhile: on few cores a pool of threads fights with the processes beside it."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

@@ -1,4 +1,7 @@
-"""What the dashboard's heaviest page costs its server: its questions over gRPC, and its figures as JSON."""
+"""What the dashboard's heaviest page costs its server: its questions over gRPC, and its figures as JSON.
+
+Opened by a visitor who comes first, and refreshed by one who follows a run.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from satwatch.bench.stage import Stage
 from satwatch.bench.stored_run import RUN
 from satwatch.bench.timing import Timing
 from satwatch.types import EngineRecord, History, StepPoint, VersionRecord
@@ -40,6 +44,21 @@ class PageCost:
     figures: Timing
     page: Timing
     json_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshCost:
+    """A refresh of the page *Now*, asked by a client that keeps what it was answered.
+
+    Attributes:
+        shown: steps shown, the newest ones.
+        step: all that the page asks for, a step having come; its figures cost what they cost when it is opened.
+        nothing: the same, nothing having come; no figure is drawn then.
+    """
+
+    shown: int
+    step: Timing
+    nothing: Timing
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +111,29 @@ class Page:
         both = [asked + drawn for asked, drawn in zip(self.questions, self.figures, strict=True)]
         timings = (Timing.of(self.questions), Timing.of(self.figures), Timing.of(both))
         return PageCost(self.steps, self.store_bytes, self.shown, self.points, *timings, self.json_bytes)
+
+
+def measure_refresh(history: History, stage: Stage, shown: int, points: int, *, repeats: int) -> RefreshCost:
+    """Refresh a page of a run that grows, in turns with a step and without; the first two refreshes don't count.
+
+    Args:
+        history: of the stage, asked over gRPC by a client that keeps what it was answered.
+        stage: shows a run that has more steps than refreshes that are to count.
+        shown: steps shown, the newest.
+        points: the most points shown.
+        repeats: refreshes of each kind.
+    """
+    ask(history, shown, points)
+    took: list[tuple[float, float]] = []
+    for _ in range(1 + repeats):
+        stage.grow()
+        began = time.perf_counter()
+        ask(history, shown, points)
+        between = time.perf_counter()
+        ask(history, shown, points)
+        took.append((between - began, time.perf_counter() - between))
+    step, nothing = zip(*took[1:], strict=True)
+    return RefreshCost(shown, Timing.of(step), Timing.of(nothing))
 
 
 def ask(history: History, shown: int, points: int = POINTS) -> Seen:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from satwatch.bench.dashboard import DashboardCost, measure_dashboard
 from satwatch.bench.hook import HookCost, measure_hook
 from satwatch.bench.in_process import measure_in_process
-from satwatch.bench.machine import Machine, one_torch_thread, this_machine
+from satwatch.bench.machine import Machine, this_machine
 from satwatch.bench.probe import ProbeCost, measure_probe
 from satwatch.bench.round_trip import FailOpen, RoundTrip, measure_fail_open, measure_round_trips
 from satwatch.bench.selection import Selection, measure_selection, sizes
 from satwatch.bench.timing import Timing
 from satwatch.bench.trl import TrlStep, measure_trl
+from satwatch.sat.threads import one_torch_thread
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar
 
-from satwatch.types import BatchRecord, EngineRecord, Event, History, RunRecord, StepPoint, VersionRecord
+from satwatch.types import (
+    BatchRecord,
+    EngineRecord,
+    Event,
+    History,
+    Query,
+    RunRecord,
+    RunsQuery,
+    Stamped,
+    StampedHistory,
+    StepPoint,
+    StepsQuery,
+    VersionRecord,
+)
+
+T = TypeVar("T")
 
 
 class Stage:
@@ -48,8 +65,8 @@ class Stage:
 
     def runs(self) -> Sequence[RunRecord]:
         """Return the life shown, as long as it seems."""
-        lives = self._history.runs()
-        return lives if self._last is None else [replace(life, last_step=self._last) for life in lives]
+        lives, last = self._history.runs(), self._last
+        return lives if last is None else [replace(life, last_step=last) for life in lives]
 
     def steps(
         self,
@@ -61,13 +78,8 @@ class Stage:
         max_points: int = 500,
     ) -> Sequence[StepPoint]:
         """Return steps, none beyond the newest one shown."""
-        newest = self._last
-        if self._asked_at is None:
-            self._asked_at = time.time()
-        ends = [step for step in (last_step, newest) if step is not None]
-        return self._history.steps(
-            run, life=life, first_step=first_step, last_step=min(ends, default=None), max_points=max_points
-        )
+        last_step = self._asked_until(last_step)
+        return self._history.steps(run, life=life, first_step=first_step, last_step=last_step, max_points=max_points)
 
     def batches(self, run: str, step: int, *, life: int = 0) -> Sequence[BatchRecord]:
         """Return the batches of a step."""
@@ -88,3 +100,26 @@ class Stage:
     ) -> Sequence[EngineRecord]:
         """Return what was known of the engines."""
         return self._history.engines(run, since=since, until=until, limit=limit)
+
+    def stamped(self, query: Query[T]) -> Sequence[Stamped[T]]:
+        """Return what the query's own method returns, unread; the history shown has to have stamps."""
+        history: Any = self._history
+        assert isinstance(history, StampedHistory)
+        if isinstance(query, StepsQuery):
+            asked: Any = replace(query, last_step=self._asked_until(query.last_step))
+            return history.stamped(asked)
+        found, last = history.stamped(query), self._last
+        if last is None or not isinstance(query, RunsQuery):
+            return found
+        # The lowest bit is for who tells open lives from others.
+        return [Stamped(each.stamp ^ last << 1, partial(_up_to, each.read, last)) for each in found]
+
+    def _asked_until(self, last_step: int | None) -> int | None:
+        """Note that steps are asked for up to one, or to the end; return how far they may be seen."""
+        if self._asked_at is None:
+            self._asked_at = time.time()
+        return min((step for step in (last_step, self._last) if step is not None), default=None)
+
+
+def _up_to(read: Callable[[], Any], last: int) -> Any:  # noqa: ANN401 - a query's records are of any type
+    return replace(read(), last_step=last)

@@ -116,7 +116,12 @@ def _show_dashboard(console: Console, cost: DashboardCost | str) -> None:
         medians = [f"{timing.median * 1e3:.0f}" for timing in (page.questions, page.figures, page.page)]
         sizes = (f"{page.points}", f"{page.json_bytes / 1e3:.0f}", f"{page.store_bytes / 1e6:.1f}")
         table.add_row(_looked_at(page.shown, page.steps), *medians, *sizes)
-    note = f"what is stored beside it: {cost.growth:.2f} times the short run's page"
+    refresh = cost.refresh
+    note = (
+        f"what is stored beside it: {cost.growth:.2f} times the short run's page\n"
+        f"questions of a refresh of {refresh.shown:,} steps: {refresh.step.median * 1e3:.0f} ms with a new step, "
+        f"{refresh.nothing.median * 1e3:.0f} ms without one, when no figure is drawn"
+    )
     _part(console, f"{heading}: its server's part, {cost.short.page.repeats} times", table, note)
     _show_browser(console, cost)
 

@@ -109,7 +109,7 @@ def test_a_fault_reaches_the_webhook_and_resolves(tmp_path, faulty_demo, webhook
         assert firing["status"] == "firing"
         assert firing["labels"].items() >= {"engine": "rollout", "severity": "critical"}.items()
         assert firing["annotations"]["summary"].startswith("rollout: ")
-        assert firing["annotations"]["runbook_url"] == "docs/runbook.md#enginewrongweights"
+        assert firing["annotations"]["runbook_url"] == "http://127.0.0.1:8501/alerts?alert=EngineWrongWeights"
         faulty_demo.end()
         assert next_of(told, "EngineWrongWeights")["status"] == "resolved"
 

@@ -77,7 +77,7 @@ def test_a_link_leads_to_its_run_its_range_and_its_page(dashboard, visit):
 
     (point,) = history.steps(OTHER_RUN, first_step=20, last_step=20)
     expect(tab.page.get_by_test_id("stMain")).to_contain_text("Step 20, version 20", timeout=PATIENCE_MS)
-    assert float(tab.metric("Version lag N")) == pytest.approx(point.values["version_lag_mean"], rel=0.005)
+    assert float(tab.metric("Lag N")) == pytest.approx(point.values["version_lag_mean"], rel=0.005)
     assert f"run={OTHER_RUN}&range=10..20" in tab.page.url
     tab.go("Bounds")
     expect(tab.page.get_by_test_id("stMain")).to_contain_text("Step 20, version 20", timeout=PATIENCE_MS)

@@ -39,7 +39,7 @@ TILES = {
         "Radius high": "clip_radius_high_mean",
         "Smallest factor": "contraction_min",
     },
-    "Lag": {"Version lag N": "version_lag_mean", "While waiting": "version_lag_queue_mean"},
+    "Lag": {"Lag N": "version_lag_mean", "Waited": "version_lag_queue_mean"},
 }
 # Lines of figures, by the beginning of the figure's title.
 LINES = {
@@ -161,6 +161,8 @@ def test_the_engine_that_lies_is_named_with_the_versions_it_says_and_serves(demo
     assert re.search(rf"labelled {newest.version_served}, equals the trainer's version {FAULT_STEP}\b", tab.said())
     assert "wrong weights" in tab.said()
     assert tab.metric("Serving") == "0 of 1"
+    assert tab.metric("Largest lag") == f"{newest.version_published - FAULT_STEP} versions"
+    assert "0 as declared" in tab.said()
     assert float(tab.metric("Largest canary").split()[0]) == pytest.approx(newest.canary_log_ratio_abs_mean, rel=0.005)
     assert (max(canary.values()), max(served.values())) == (FAULT_STEP, newest.version_served)
 

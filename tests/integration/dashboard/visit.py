@@ -67,8 +67,9 @@ class Visit:
         return self.page.get_by_test_id("stMain").inner_text()
 
     def cut_off(self):
-        """Return the numbers that don't fit their tiles, and the page's width if it doesn't fit the window."""
-        cut = self.page.get_by_test_id("stMetricValue").evaluate_all(
+        """Return the numbers and names that don't fit their tiles, and the page's width if the window is too narrow."""
+        label = "[data-testid=stMetricLabel]"
+        cut = self.page.locator(f"[data-testid=stMetricValue], {label}, {label} *").evaluate_all(
             "tiles => tiles.filter(t => t.scrollWidth > t.clientWidth + 1).map(t => t.innerText)"
         )
         main = "document.querySelector('[data-testid=stMain]')"

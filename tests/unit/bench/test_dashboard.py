@@ -13,10 +13,14 @@ from satwatch.bench import dashboard
 from satwatch.bench import stored_run as stored_run_module
 from satwatch.bench.browser import NO_CHROMIUM, Visited
 from satwatch.bench.dashboard import MISSING, DashboardCost, measure_dashboard
-from satwatch.bench.page import PageCost, ask, draw
+from satwatch.bench.page import PageCost, RefreshCost, ask, draw, measure_refresh
+from satwatch.bench.stage import Stage
 from satwatch.bench.stored_run import ENGINES, LAYERS, RESPONSES, step_totals, stored_run
 from satwatch.bench.timing import Timing
+from satwatch.client import HistoryClient
 from satwatch.errors import UnavailableError
+from satwatch.server.history_server import serving_history
+from satwatch.types import Stamped
 
 
 def test_a_step_says_all_that_a_trainer_can_say():
@@ -95,6 +99,9 @@ def test_pages_of_a_short_and_a_long_run_are_measured(monkeypatch: pytest.Monkey
         assert page.page.repeats == page.questions.repeats == page.figures.repeats == 2
         assert page.page.median >= max(page.questions.median, page.figures.median) > 0
         assert page.json_bytes > 10_000
+    assert cost.refresh.shown == 20
+    assert cost.refresh.step.repeats == cost.refresh.nothing.repeats == 2
+    assert cost.refresh.nothing.median > 0
     assert cost.browser == NO_CHROMIUM
     assert told[0] == "dashboard: storing 20 steps"
     assert told[-1] == "dashboard: in a browser"
@@ -104,7 +111,41 @@ def test_growth_is_that_of_the_same_page_over_a_longer_run():
     short, long, whole = (
         PageCost(1, 1, 1, 1, one, one, one, 1) for one in (Timing(seconds, 9.0, 1) for seconds in (0.2, 0.3, 5.0))
     )
-    assert DashboardCost(short, long, whole, NO_CHROMIUM).growth == pytest.approx(1.5)
+    refresh = RefreshCost(1, long.page, short.page)
+    assert DashboardCost(short, long, whole, refresh, NO_CHROMIUM).growth == pytest.approx(1.5)
+
+
+def test_a_refresh_asks_for_what_is_new():
+    with stored_run(12, tokens=256) as (store, _):
+        stage = Stage(store)
+        stage.show(store, 6)
+        read: list[str] = []
+        with (
+            serving_history(_noted(stage, read)) as address,
+            HistoryClient(address, timeout=60.0, keep=1000) as client,
+        ):
+            cost = measure_refresh(client, stage, 5, 500, repeats=3)
+    assert (cost.shown, cost.step.repeats, cost.nothing.repeats) == (5, 3, 3)
+    # The first question, and then one step a refresh that has one.
+    assert read.count("StepsQuery") == 5 + 1 + 3
+
+
+def _noted(stage: Stage, read: list[str]) -> Stage:
+    """Note the kind of each record that the stage reads."""
+    stamped = stage.stamped
+
+    def noted(query):
+        def reader(each):
+            def reads():
+                read.append(type(query).__name__)
+                return each.read()
+
+            return reads
+
+        return [Stamped(each.stamp, reader(each)) for each in stamped(query)]
+
+    stage.stamped = noted
+    return stage
 
 
 def test_without_the_extras_nothing_is_started(monkeypatch: pytest.MonkeyPatch):

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from satwatch.bench.machine import one_torch_thread, this_machine
+from satwatch.bench.machine import this_machine
 from satwatch.bench.selection import sizes
 from satwatch.bench.workload import log_ratios
+from satwatch.sat.threads import one_torch_thread
 
 
 def test_sizes():

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 
 from satwatch.bench.stage import Stage
+from satwatch.bench.stored_run import RUN as STORED_RUN
+from satwatch.bench.stored_run import stored_run
+from satwatch.types import EnginesQuery, RunsQuery, StepsQuery, VersionsQuery
 from tests.unit.dashboard.synthetic import RUN, SyntheticHistory
 
 WHOLE = SyntheticHistory("healthy", 30)
@@ -47,6 +50,22 @@ def test_it_is_told_when_steps_were_first_asked_for():
     assert stage.asked_at == asked
     stage.grow()
     assert stage.asked_at is None
+
+
+def test_what_is_unread_is_what_is_shown():
+    with stored_run(12, tokens=256) as (store, _):
+        stage = Stage(store)
+        stage.show(store, 6)
+        queries = (RunsQuery(), StepsQuery(STORED_RUN), VersionsQuery(STORED_RUN), EnginesQuery())
+        before = {query: stage.stamped(query) for query in queries}
+        for query, found in before.items():
+            assert [each.read() for each in found] == list(query.ask(stage))
+        grown = stage.grow()
+        (life,) = stage.stamped(RunsQuery())
+        assert life.stamp != before[RunsQuery()][0].stamp
+        assert life.read().last_step == grown == 7
+        steps = [each.stamp for each in stage.stamped(StepsQuery(STORED_RUN))]
+        assert steps[:-1] == [each.stamp for each in before[StepsQuery(STORED_RUN)]]
 
 
 def test_all_else_is_the_run_s():

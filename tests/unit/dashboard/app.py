@@ -5,7 +5,7 @@ from __future__ import annotations
 from streamlit.testing.v1 import AppTest
 
 from satwatch._dashboard import source
-from satwatch._dashboard.process import ADDRESS_VARIABLE
+from satwatch.addresses import ADDRESS_VARIABLE
 from tests.unit.dashboard.synthetic import NOW
 
 PAGES = ("now", "bounds", "lag", "engines", "routing", "tokens", "compare", "alerts")
@@ -49,7 +49,7 @@ def text(app):
 
 def figures(app):
     """Return how many figures a page shows."""
-    return len(app.get("plotly_chart"))
+    return len(app.get("bidi_component"))
 
 
 def link(app):

@@ -16,6 +16,7 @@ from satwatch._dashboard import figures
 from satwatch._dashboard.figures.frame import MOST_MARKER_LABELS, MOST_MARKERS, log_axis
 from satwatch._dashboard.figures.health import MOST_CANARIES
 from satwatch._dashboard.figures.heat import BUCKET_EDGES, CODES, SHARES, height_of
+from satwatch._dashboard.figures.palette import GREEN, faint
 from satwatch._dashboard.figures.series import columns, line, stack_of
 from satwatch.types import HEAT_BUCKETS, EngineRecord, EngineStatus, Rule, StepPoint, VersionRecord
 from tests.unit.dashboard.synthetic import OTHER_RUN, RUN, SyntheticHistory
@@ -199,6 +200,26 @@ def test_quantiles_over_the_heat_map_are_the_steps_own(points: Sequence[StepPoin
         told = {x: y for x, y in zip(one.x, one.customdata, strict=True) if np.isfinite(y)}
         assert told == stored
     assert len(figures.tail_heat_map(points, quantiles=False).data) == len(figure.data) - 3
+
+
+def test_names_of_quantiles_that_are_close_do_not_lie_on_each_other():
+    values = {"log_ratio_abs_q0.5": 0.01, "log_ratio_abs_q0.9": 0.0101, "log_ratio_abs_q0.99": 0.0102}
+    heat = [0] * HEAT_BUCKETS
+    heat[20:50] = [10] * 30
+    figure = figures.tail_heat_map([StepPoint(1, 0, 0, 1, 0.0, True, 1, 1, 0, values, heat=tuple(heat))])
+    places = {one.text: one.y for one in figure.layout.annotations}
+    low, high = figure.layout.yaxis.range
+    plot = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    pixels = [(places[name] - places["q0.5"]) * plot / (high - low) for name in ("q0.9", "q0.99")]
+
+    assert places["q0.5"] == height_of([0.01]).item()
+    assert pixels == pytest.approx([13.0, 26.0])
+
+
+def test_a_reward_is_pale_only_behind_its_median(points: Sequence[StepPoint]):
+    assert [line.line.color for line in figures.reward(points[:40]).data] == [GREEN]
+    behind, median = figures.reward([replace(p, first_step=i, last_step=i) for i, p in enumerate([*points] * 9)]).data
+    assert (behind.line.color, median.line.color) == (faint(GREEN, 0.6), GREEN)
 
 
 def test_a_quantile_lies_in_the_bucket_that_holds_it(points: Sequence[StepPoint]):

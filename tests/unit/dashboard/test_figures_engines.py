@@ -110,6 +110,37 @@ def test_a_declared_version_that_is_not_served_has_its_own_line():
     assert traces == {"a served": [2.0], "a declared": [0.0]}
 
 
+LIES = {
+    "state": "wrong_weights",
+    "version_served": 88,
+    "version_labelled": 88,
+    "version_published": 88,
+    "version_canary": 32,
+    "version_lag": 0,
+    "weight_age_seconds": 0.5,
+}
+
+
+def test_an_engine_whose_canary_contradicts_it_is_shown_by_its_canary():
+    records = [record(100.0, "e", **LIES), record(110.0, "e", **LIES)]
+    grid = figures.engine_grid(records).data[0]
+    assert {text for text in grid.text[0] if text} == {"32"}
+    assert "says it serves 88" in grid.customdata[0][0]
+    assert "its canary shows 32" in grid.customdata[0][0]
+    ages = {t.name: list(t.y) for t in figures.engine_ages(records, {32: 40.0}).data}
+    assert ages == {"e": [0.5, 0.5], "e by its canary": [60.0, 70.0]}
+    assert "e by its canary" not in {t.name for t in figures.engine_ages(records).data}  # when it came is unknown
+
+
+def test_what_was_known_last_holds_to_the_end():
+    records = [record(100.0, "e", version_served=3, version_published=4), record(110.0, "e", **LIES)]
+    lines = {line.name: line for line in figures.engine_versions(records, until=120.0).data}
+    assert {tuple(line.x) for line in lines.values()} == {(at(100.0), at(110.0), at(120.0))}
+    assert list(lines["e served"].y) == [1.0, 0.0, 0.0]
+    assert list(lines["e by its canary"].y)[1:] == [56.0, 56.0]
+    assert list(figures.engine_versions(records).data[0].x) == [at(100.0), at(110.0)]
+
+
 def test_engine_lines_equal_what_was_known(history: SyntheticHistory):
     records = history.engines(RUN)
     mine = [r for r in records if r.status.engine == "engine-b"]
@@ -147,7 +178,7 @@ def test_episodes_pair_what_was_raised_with_what_resolved_it():
 def test_the_timeline_has_a_bar_an_episode(history: SyntheticHistory):
     events = history.events(RUN)
     found = figures.episodes(events)
-    figure = figures.alert_timeline(events, now=NOW)
+    figure = figures.alert_timeline(found, until=NOW)
     bars = {
         (label, base): (bar.name, length)
         for bar in figure.data
@@ -168,7 +199,17 @@ def test_the_timeline_has_a_bar_an_episode(history: SyntheticHistory):
 
 
 def test_without_alerts_the_timeline_says_so():
-    assert figures.alert_timeline([], now=NOW).layout.annotations[0].text == "No alert has been raised."
+    assert figures.alert_timeline([], until=NOW).layout.annotations[0].text == "No alert has been raised."
+
+
+@pytest.mark.parametrize(("is_over", "said"), [(False, "still active"), (True, "active at the end")])
+def test_an_alert_that_nothing_resolved_reaches_to_the_end(is_over: bool, said: str):
+    (bar,) = figures.alert_timeline(
+        figures.episodes([event("EssLow", "raised", NOW - 50.0)]), until=NOW, is_over=is_over
+    ).data
+    assert list(bar.x) == [50e3]
+    assert list(bar.marker.pattern.shape) == ["/"]
+    assert bar.text[0].endswith(said)
 
 
 def test_worst_tokens_stand_at_their_position(history: SyntheticHistory):
@@ -202,6 +243,13 @@ def test_nan_and_infinite_tokens_stand_at_the_edge_and_are_told_as_they_are():
     assert "log μ -1" in known.text[0]
     assert "response" not in known.text[0]
     assert [s.y1 for s in figure.layout.shapes if s.type == "rect"] == [0.1]
+
+
+def test_there_is_no_tick_between_two_tokens():
+    short, long = ([BatchRecord(1, 9, 0, 2, 0.0, 4, {}, (WorstToken(0.5, last),))] for last in (2, 900))
+    assert figures.worst_tokens(short).layout.xaxis.dtick == 1
+    assert figures.worst_tokens(long).layout.xaxis.dtick is None
+    assert list(figures.worst_tokens(long).layout.xaxis.range) == [-18.0, 918.0]  # the last one's mark is whole
 
 
 def test_a_batch_without_worst_tokens_says_so(history: SyntheticHistory):

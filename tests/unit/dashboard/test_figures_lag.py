@@ -6,6 +6,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -101,6 +102,14 @@ def test_lag_by_length_is_over_all_steps_shown(points: Sequence[StepPoint]):
     assert figure.layout.barmode == "stack"
 
 
+def test_the_names_of_many_lengths_stand_apart():
+    rows = tuple(LengthLag(2**i, 1, 2**i, 2**i, 1, 2**i, 1, 0) for i in range(16))
+    axis = figures.lag_by_length([StepPoint(1, 1, 1, 1, 0.0, True, 1, 1, 5, {}, length_lags=rows)]).layout.xaxis
+    assert axis.ticktext == ("≤1", "≤4", "≤16", "≤64", "≤256", "≤1k", "≤4k", "≤16k")
+    assert axis.tickvals[-1] == "8,193-16,384"
+    assert axis.tickangle == 0
+
+
 def test_lengths_whose_lag_is_unknown_draw_no_bar():
     rows = (LengthLag(8, 3, 20), LengthLag(16, 1, 12, tokens=12, lag=24))
     point = StepPoint(1, 1, 1, 1, 0.0, True, 1, 1, 5, {}, length_lags=rows)
@@ -124,6 +133,13 @@ def test_the_mismatch_is_shown_where_the_lag_is_known(points: Sequence[StepPoint
     assert list(scatter.x) == [p.values["version_lag_mean"] for p in known]
     assert list(scatter.y) == [p.values["log_ratio_abs_mean"] for p in known]
     assert len(known) < len(points)
+
+
+def test_unknown_parts_of_a_known_lag_ask_for_a_version_a_token(points: Sequence[StepPoint]):
+    whole = [replace(p, generation_lags={}, queue_lags={}) for p in points]
+    figure = figures.lag_parts(whole)
+    assert not figure.data
+    assert "one version<br>a token" in figure.layout.annotations[0].text
 
 
 def test_without_versions_a_figure_says_what_to_pass():

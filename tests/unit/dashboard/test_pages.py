@@ -9,6 +9,7 @@ import pytest
 
 from satwatch._dashboard.process import STORE_VARIABLE
 from satwatch._dashboard.selection import find
+from satwatch._dashboard.wording import duration
 from satwatch.errors import UnavailableError
 from tests.unit.dashboard.app import PAGES, again, figures, link, metrics, show, text
 from tests.unit.dashboard.synthetic import NOW, OTHER_RUN, RUN, SyntheticHistory
@@ -88,10 +89,10 @@ def test_a_page_of_a_run_has_figures_and_names_the_run(monkeypatch, request, kin
         (
             "lag",
             {
-                "Version lag N": "version_lag_mean",
-                "Oldest token": "version_lag_max",
-                "While generated": "version_lag_generation_mean",
-                "While waiting": "version_lag_queue_mean",
+                "Lag N": "version_lag_mean",
+                "Oldest": "version_lag_max",
+                "Generated": "version_lag_generation_mean",
+                "Waited": "version_lag_queue_mean",
                 "Versions known": "version_coverage_ratio",
             },
         ),
@@ -172,6 +173,33 @@ def test_the_tokens_page_begins_with_the_worst_step(monkeypatch, healthy):
     assert link(app)["step"] == str(worst.last_step)
 
 
+def test_the_first_look_at_tokens_goes_to_those_that_are_no_number(monkeypatch, faults):
+    app = show(monkeypatch, faults, "tokens")
+    steps = {p.last_step: p.values["nan_tokens"] + p.values["inf_tokens"] for p in faults.steps(RUN)}
+
+    assert steps[app.number_input(key="step").value] == max(steps.values()) > 0
+    assert shown(metrics(app)["NaN or infinite"]) == max(steps.values())
+
+
+def test_the_band_of_q_is_named_or_its_absence(monkeypatch, healthy):
+    batches = healthy.batches(RUN, 5)
+    low, high = sorted(batch.values["quantile_reference"] for batch in batches)
+    said = plain(text(show(monkeypatch, healthy, "tokens", run=RUN, step="5")))
+    assert f"Each batch has its own q, from {low:.3g} to {high:.3g} nats" in said
+
+    monkeypatch.setattr(healthy, "batches", lambda run, step, life=0: batches[:1])
+    q = batches[0].values["quantile_reference"]
+    assert f"The grey band is |d| ≤ q = {q:.3g} nats" in plain(
+        text(show(monkeypatch, healthy, "tokens", run=RUN, step="5"))
+    )
+
+
+def test_what_no_token_came_with_is_said_once_and_not_in_each_row(monkeypatch, healthy):
+    app = show(monkeypatch, healthy, "tokens", run=OTHER_RUN, step="5")
+
+    assert "Not sent with any of them: log μ, log π, log π(l), advantage, engine." in plain(text(app))
+
+
 def test_a_step_without_batches_says_so(monkeypatch, healthy):
     app = show(monkeypatch, healthy, "tokens", run=RUN, step="99999")
 
@@ -191,6 +219,62 @@ def test_the_engines_are_those_seen_last(monkeypatch, faults):
         assert float(table["canary"][name]) == pytest.approx(status.canary_log_ratio_abs_mean)
     assert metrics(app)["Serving"] == "1 of 2"
     assert "wrong weights" in text(app)
+
+
+def test_what_a_canary_proves_counts_before_what_an_engine_declares(monkeypatch, faults):
+    app = show(monkeypatch, faults, "engines")
+    status = {record.status.engine: record.status for record in faults.engines(RUN)}["engine-b"]
+    row = app.dataframe[0].value.set_index("engine").loc["engine-b"]
+    behind = status.version_published - status.version_canary
+    published = {kept.version: kept.at for kept in faults.versions(RUN)}
+
+    assert (status.version_lag, behind) == (0, 12)
+    assert metrics(app)["Largest lag"] == "12 versions"
+    assert "0 as declared" in [tile.delta for tile in app.metric]
+    assert (row["declared"], row["by canary"]) == (status.version_labelled, status.version_canary)
+    assert (row["lag"], row["lag declared"]) == (behind, 0)
+    assert row["age"] == duration(status.seen_at - published[status.version_canary])
+    assert row["age declared"] == duration(status.weight_age_seconds)
+    said = plain(text(show(monkeypatch, faults, "lag")))
+    assert "By its canary, engine-b serves weights 12 versions old" in said
+
+
+def test_a_negative_lag_is_said_with_its_first_step(monkeypatch, faults):
+    (bad,) = [point for point in faults.steps(RUN) if point.values.get("negative_lag_tokens")]
+    tokens = f"{bad.values['negative_lag_tokens']:,.0f} tokens"
+
+    assert f"A negative lag ({tokens}, first at step {bad.first_step})" in text(show(monkeypatch, faults, "lag"))
+
+
+def test_parts_of_the_lag_that_are_unknown_are_not_shown_as_0(monkeypatch, healthy):
+    steps = healthy.steps(RUN)
+    parts = ("version_lag_generation_mean", "version_lag_queue_mean")
+    whole = [
+        replace(
+            step,
+            values={name: value for name, value in step.values.items() if name not in parts},
+            generation_lags={},
+            queue_lags={},
+            length_lags=tuple(replace(r, split_tokens=0, generation_lag=0, queue_lag=0) for r in step.length_lags),
+        )
+        for step in steps
+    ]
+    monkeypatch.setattr(healthy, "steps", lambda run, **which: whole)
+    app = show(monkeypatch, healthy, "lag", run=RUN)
+
+    assert (metrics(app)["Generated"], metrics(app)["Waited"]) == ("unknown", "unknown")
+    assert "needs one version a token" in text(app)
+    rows = app.dataframe[0].value
+    assert set(rows["N_PQS"]) == set(rows["N_IQS"]) == {"unknown"}
+    assert "unknown" not in set(rows["lag"])
+
+
+def test_without_a_contradiction_nothing_is_said_twice(monkeypatch, healthy):
+    app = show(monkeypatch, healthy, "engines")
+
+    assert metrics(app)["Largest lag"] == "0 versions"
+    assert not {"lag declared", "age declared"} & set(app.dataframe[0].value.columns)
+    assert "By its canary" not in text(show(monkeypatch, healthy, "lag"))
 
 
 def test_one_engine_can_be_looked_at_alone(monkeypatch, faults):
@@ -294,6 +378,18 @@ def test_an_open_run_without_a_step_is_waited_for(monkeypatch):
         app = show(monkeypatch, history, page)
         assert "no batch has come yet" in text(app)
         assert figures(app) == 0
+
+
+def test_a_run_that_ended_without_a_step_is_not_waited_for(monkeypatch):
+    history = SyntheticHistory("healthy", 8)
+    none = {"first_step": None, "last_step": None, "steps": 0, "batches": 0, "tokens": 0, "is_open": False}
+    lives = [replace(find(history.runs(), RUN), **none)]
+    monkeypatch.setattr(history, "runs", lambda: lives)
+    monkeypatch.setattr(history, "steps", lambda run, **which: [])
+    monkeypatch.setattr(history, "events", lambda run="", **which: [])
+    app = show(monkeypatch, history, "lag")
+
+    assert "ended before a batch came" in text(app)
 
 
 def test_time_is_counted_from_the_last_message(monkeypatch, healthy):

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from satwatch._dashboard.ending import PARTING_SECONDS, active_at_end
+from satwatch._dashboard.ending import PARTING_SECONDS, active_at_end, episodes_until
 from satwatch._dashboard.selection import find
 from satwatch._dashboard.sparkline import sparkline
-from satwatch.types import Event
+from satwatch._dashboard.views.alerts import engine_since, since_raised
+from satwatch.types import EngineRecord, EngineStatus, Event, StepPoint
 from tests.unit.dashboard.app import show, text
 from tests.unit.dashboard.synthetic import NOW, RUN, SyntheticHistory
 
@@ -72,6 +73,49 @@ def test_what_an_engine_does_after_the_end_is_not_the_run_s():
 def test_an_alert_raised_twice_counts_as_it_was_the_last_time():
     again = replace(LIES, at=ENDED - 20.0)
     assert active_at_end([], [LIES, resolved(LIES, ENDED - 150.0, 50), again, GONE], ENDED) == [again]
+
+
+def test_of_an_ended_run_the_same_alerts_are_unresolved_as_were_active():
+    well = resolved(DRIFT, ENDED - 100.0, 30)
+    later = replace(LIES, at=ENDED + 5.0)
+    found = episodes_until([DRIFT, LIES, well, GONE, later], ENDED)
+
+    assert [(e.raised, e.resolved) for e in found] == [(DRIFT, well), (LIES, None)]
+    assert active_at_end([], [DRIFT, LIES, well, GONE, later], ENDED) == [e.raised for e in found if not e.resolved]
+
+
+def test_the_table_of_alerts_says_what_the_verdict_says(monkeypatch, ended):
+    history = ended(DRIFT, LIES, resolved(DRIFT, ENDED - 200.0, 30), GONE)
+    app = show(monkeypatch, history, "alerts")
+
+    table = app.dataframe[0].value.set_index("alert")["lasted"]
+    assert dict(table) == {"EngineWrongWeights": "active at the end", "StalenessDrift": "100 s"}
+    assert app.subheader[0].value == "Active at the end: 1"
+
+
+def test_evidence_of_the_first_step_is_not_taken_for_the_last_one_s(monkeypatch, ended):
+    nan = Event("NanTokens", "critical", "raised", ENDED - 300.0, "6 of 900 tokens NaN at step 20", RUN, 3, step=20)
+    last = StepPoint(3, 39, 39, 1, ENDED, True, 1, 2, 39, {"nan_tokens": 31.0})
+
+    assert since_raised(nan, last) == "At step 39: 31 tokens with a NaN log-ratio."
+    assert since_raised(nan, replace(last, at=nan.at)) == ""  # the evidence is of this step
+    assert since_raised(nan, replace(last, values={})) == since_raised(nan, None) == ""
+    history = ended(nan, active=[nan])
+    nans = history.steps(RUN)[-2].values["nan_tokens"]
+    assert f"At step 38: {nans:.0f} tokens with a NaN log-ratio." in text(show(monkeypatch, history, "alerts")).replace(
+        "\\", ""
+    )
+
+
+def test_an_engine_s_alert_says_how_the_engine_was_seen_last():
+    def seen(at, reason, engine="e"):
+        return EngineRecord(at, EngineStatus(engine, "wrong_weights", reason))
+
+    later = [seen(LIES.at + 9.0, "labelled 88"), seen(LIES.at + 12.0, "other", "f")]
+    assert engine_since(LIES, [seen(LIES.at, "labelled 40"), *later]) == "Seen last: labelled 88."
+    assert engine_since(LIES, [seen(LIES.at, "labelled 40")]) == ""
+    well = EngineRecord(LIES.at + 9.0, EngineStatus("e", "serving"))
+    assert engine_since(LIES, [well]) == "Seen last: serving."
 
 
 def test_the_verdict_names_the_engine_that_lied_to_the_end(monkeypatch, ended):

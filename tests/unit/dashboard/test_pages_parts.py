@@ -11,15 +11,19 @@ import socket
 import pytest
 
 from satwatch._dashboard import download, expected_lag, runbook, source, tiles
+from satwatch._dashboard.figures import episodes
 from satwatch._dashboard.process import dashboard_process
 from satwatch._dashboard.selection import Selection
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
-from satwatch._dashboard.views.tokens import worst_rows
+from satwatch._dashboard.views.alerts import episode_data
+from satwatch._dashboard.views.engines import engine_data, last_look
+from satwatch._dashboard.views.routing import layer_data
+from satwatch._dashboard.views.tokens import token_data, worst_rows
 from satwatch._dashboard.wording import share
 from satwatch.alerts import RULES
 from satwatch.errors import ConfigError, UnknownRunError
-from satwatch.types import BatchRecord, WorstToken
+from satwatch.types import BatchRecord, EngineRecord, EngineStatus, Rule, RunRecord, WorstToken
 from tests.unit.dashboard.synthetic import NOW, OTHER_RUN, RUN, SyntheticHistory
 
 
@@ -53,7 +57,7 @@ def test_a_change_is_against_the_median_and_no_news_is_none(value, past, said):
 
 def test_a_change_of_a_share_is_in_points_of_a_percent():
     assert tiles.delta(Tile("label", "name", "", share), 0.0096, [0.01, 0.01, 0.0107]) is None
-    assert tiles.delta(Tile("label", "name", "", share), 0.009, [0.01, 0.01, 0.01]) == "-0.10%"
+    assert tiles.delta(Tile("label", "name", "", share), 0.009, [0.01, 0.01, 0.01]) == "-0.10 pp"
 
 
 def test_every_number_of_a_step_is_in_both_files(view):
@@ -66,6 +70,29 @@ def test_every_number_of_a_step_is_in_both_files(view):
         assert {name: float(row[name]) for name in point.values} == dict(point.values) == told["values"]
         assert told["heat"] == list(point.heat)
         assert {int(lag): tokens for lag, tokens in told["lags"].items()} == dict(point.lags)
+
+
+def read(rows):
+    return [*csv.DictReader(io.StringIO(download.as_csv(rows)))]
+
+
+def test_files_of_every_page_have_all_digits(view):
+    batches = view.batches(5)
+    rows = read(token_data(batches))
+    assert sorted(float(row["log_ratio"]) for row in rows) == sorted(t.log_ratio for b in batches for t in b.worst)
+
+    rows = read([engine_data(record, {}) for record in view.engines])
+    for row, record in zip(rows, view.engines, strict=True):
+        assert float(row["at"]) == record.at
+        assert float(row["weight_age_seconds"]) == record.status.weight_age_seconds
+        assert float(row["canary_log_ratio_abs_mean"]) == record.status.canary_log_ratio_abs_mean
+
+    point = view.points[5]
+    assert {int(row["layer"]): float(row["flip_rate"]) for row in read(layer_data(point))} == point.layer_flip_rates
+
+    found = episodes(view.events)
+    kept = [(row["alert"], float(row["value"]), float(row["resolved_at"])) for row in read([*map(episode_data, found)])]
+    assert kept == [(one.raised.alert, one.raised.value, one.resolved.at) for one in found]
 
 
 def test_numbers_that_json_lacks_are_strings():
@@ -84,6 +111,36 @@ def test_the_worst_tokens_come_first_and_nan_before_all():
         "-2",
         "0.5",
     ]
+
+
+def look_at(seconds, published):
+    status = EngineStatus("e", "serving", seen_at=seconds, version_served=published, version_published=published)
+    return EngineRecord(seconds, status)
+
+
+def run_until(last_at, published, *, is_open=False):
+    return RunRecord(1, "r", "", Rule(), 1, 0.0, last_at, version_published=published, is_open=is_open)
+
+
+def test_what_was_published_after_the_last_look_is_said():
+    looks = [look_at(at, at // 10) for at in (10, 20, 30)]
+
+    assert last_look(looks, run_until(30.5, 3), 30.5) == ""
+    assert last_look(looks, run_until(50.0, 5), 50.0) == (
+        "Last looked at 20 s before the run's end, at version 3: which weights generated the rollouts of the "
+        "2 versions after it is unknown."
+    )
+    assert last_look(looks, run_until(29.0, 3), 29.0) == ""  # another run's time
+
+
+def test_engines_that_nobody_looks_at_any_more_are_said_to_be():
+    looks = [look_at(at, 3) for at in (10, 20, 30)]
+
+    assert last_look(looks, run_until(59.0, 3, is_open=True), 59.0) == ""
+    assert last_look(looks, run_until(61.0, 3, is_open=True), 61.0).startswith("Last looked at 31 s ago: nothing is")
+    slow = [look_at(at, 3) for at in (100, 200, 300)]
+    assert last_look(slow, run_until(590.0, 3, is_open=True), 590.0) == ""  # a probe that is usually that slow
+    assert "10 min before the run's end" in last_look(looks, run_until(630.0, 3), 630.0)
 
 
 def test_the_runbook_in_the_package_has_every_alert():

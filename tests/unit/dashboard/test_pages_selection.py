@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from satwatch._dashboard.process import STORE_VARIABLE
 from satwatch._dashboard.selection import Selection, find, missing, read_link, whole
+from satwatch._dashboard.wording import labels
 from tests.unit.dashboard.app import again, link, metrics, show, text
 from tests.unit.dashboard.synthetic import OTHER_RUN, RUN, SyntheticHistory
 
@@ -25,7 +27,7 @@ def lives(history):
         Selection(RUN),
         Selection(OTHER_RUN, span="100"),
         Selection(RUN, life=1, span="all", is_live=False),
-        Selection(RUN, span="custom", first=-5, last=12, step=7, engine="engine-b", other=2),
+        Selection(RUN, span="custom", first=-5, last=12, step=7, engine="engine-b", other=2, alert="EssLow"),
     ],
 )
 def test_a_link_leads_back_to_what_was_selected(lives, selection):
@@ -40,8 +42,8 @@ def test_what_is_as_usual_is_not_in_the_link():
     ("params", "said"),
     [
         ({"run": "no-such"}, "run 'no-such'"),
-        ({"run": RUN, "life": "9"}, f"life 9 of run {RUN!r}"),
-        ({"run": RUN, "life": "2"}, f"life 2 of run {RUN!r}"),
+        ({"run": RUN, "life": "9"}, f"life 9 of run {RUN!r} (its lives: 3, 1)"),
+        ({"run": RUN, "life": "2"}, f"life 2 of run {RUN!r} (its lives: 3, 1)"),
         ({"run": RUN, "life": "1"}, ""),
         ({}, ""),
     ],
@@ -87,7 +89,7 @@ def test_the_sidebar_shows_what_the_link_asks_for(monkeypatch, history):
     assert app.selectbox(key="run").value == RUN
     assert app.selectbox(key="life").value == 1
     assert (app.number_input(key="first").value, app.number_input(key="last").value) == (2, 4)
-    assert not app.toggle(key="live").value
+    assert link(app)["live"] == "off"
     (step,) = history.steps(RUN, life=1, first_step=3, last_step=4)
     assert metrics(app)["Mismatch d̄"] == f"{step.values['log_ratio_abs_mean']:.3g}"
 
@@ -101,6 +103,26 @@ def test_the_address_line_follows_the_sidebar(monkeypatch, history):
     again(app)
 
     assert link(app) == {"run": OTHER_RUN, "live": "off"}
+
+
+def test_a_run_that_has_ended_is_not_offered_to_be_followed(monkeypatch, history):
+    app = show(monkeypatch, history, run=OTHER_RUN)
+    assert not app.toggle
+    assert "Not live: this run has ended." in text(app).replace("\\", "")
+    assert link(app) == {"run": OTHER_RUN}  # and what may go on would be followed
+
+    monkeypatch.setenv(STORE_VARIABLE, "old.sqlite")
+    assert "Not live: shown as it was stored." in text(show(monkeypatch, history, run=OTHER_RUN))
+
+
+def test_long_names_of_runs_keep_what_tells_them_apart():
+    runs = ["demo-reverse-sat-lag2-seed0-stale-engine", "demo-reverse-sat-lag2-seed0-temperature", "short"]
+    assert list(labels(runs).values()) == ["demo-…0-stale-engine", "demo-…d0-temperature", "short"]
+    alike = ["sweep-of-rates-lr1e-6-seed0-trial-of-today", "sweep-of-rates-lr3e-6-seed0-trial-of-today"]
+    told = list(labels(alike).values())
+    assert "lr1e-6" in told[0] and "lr3e-6" in told[1]
+    assert max(map(len, told)) <= 20
+    assert len(set(labels(["a" * 30, "a" * 31]).values())) == 2
 
 
 def test_another_run_falls_back_to_its_newest_life(monkeypatch, history):
@@ -125,3 +147,17 @@ def test_a_link_to_a_run_that_is_gone_says_so_and_shows_what_there_is(monkeypatc
 
     assert "isn't kept here" in text(app)
     assert app.selectbox(key="run").value == RUN
+
+
+def test_an_alerts_link_opens_its_section_of_the_runbook(monkeypatch, history):
+    app = show(monkeypatch, history, "alerts", run=RUN, alert="EngineWrongWeights")
+
+    (opened,) = [box for box in app.expander if box.label == "Runbook: EngineWrongWeights"]
+    assert "Take the engine out of the router" in opened.markdown[0].value
+    assert link(app) == {"run": RUN, "alert": "EngineWrongWeights"}
+
+
+def test_a_link_to_no_alert_opens_nothing(monkeypatch, history):
+    app = show(monkeypatch, history, "alerts", alert="<b>")
+
+    assert [box for box in app.expander if box.label.startswith("Runbook")] == []
