@@ -67,7 +67,7 @@ def _open() -> _Opened:
         lives = history.runs()
     except SatwatchError as error:
         return _Opened(address, error=error)
-    return _Opened(address, history, lives, select(lives) if lives else None)
+    return _Opened(address, history, lives, select(history, lives) if lives else None)
 
 
 def _shower(page: Page, opened: Sequence[_Opened]) -> Callable[[], None]:

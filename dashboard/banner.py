@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import streamlit as st
 
 from satwatch._dashboard import missed
+from satwatch._dashboard.place import place
 from satwatch._dashboard.view import View
-from satwatch._dashboard.wording import duration, literal
+from satwatch._dashboard.wording import literal, moment
 from satwatch.alerts import RULES
+from satwatch.types import Event
 
 _BOXES: Final = {
     "healthy": (st.success, ":material/check_circle:"),
@@ -35,10 +38,29 @@ def show(view: View) -> None:
         lines.append(literal(verdict.evidence))
     if worst is not None and worst.step is not None:
         version = "" if worst.version is None else f", version {worst.version}"
-        lines.append(f"First seen at step {worst.step}{version}.")
+        lines.append(f"First seen at step {worst.step}{version}.{_earlier(worst, verdict.alerts)}")
     box("  \n".join(lines), icon=icon)
+    with place():
+        _say_missed(view)
+
+
+def _say_missed(view: View) -> None:
     for sentence in missed.sentences(missed.missed_steps(view.points)):
         st.caption(sentence)
+    begins = bool(view.points) and view.points[0].first_step == view.record.first_step
+    before = missed.life_before(view.record, view.lives) if begins else ""
+    if before:
+        st.caption(before)
+
+
+def _earlier(worst: Event, alerts: Sequence[Event]) -> str:
+    """Name the alert that showed first, where it isn't the worst one: what it is about may have begun as early."""
+    first = min((one for one in alerts if one.step is not None and one.severity != "info"), key=_step, default=worst)
+    return f" Before it: {literal(first.alert)}, at step {first.step}." if _step(first) < _step(worst) else ""
+
+
+def _step(event: Event) -> int:
+    return -1 if event.step is None else event.step
 
 
 def title(view: View, name: str) -> None:
@@ -49,8 +71,9 @@ def title(view: View, name: str) -> None:
     elif record.is_open:
         state = ":gray-badge[:material/pause: paused]"
     else:
-        ended = record.last_at if record.ended_at is None else record.ended_at
-        state = f":gray-badge[ended {duration(max(0.0, view.now - ended))} ago]"
+        # No age: nothing draws the page of such a run again.
+        until = "last heard of" if record.ended_at is None else "ended"
+        state = f":gray-badge[{until} {moment(record.ended_at or record.last_at)}]"
     many = len({kept.life for kept in view.lives if kept.run == record.run}) > 1
     life = f" life {record.life}" if many else ""
     st.markdown(f"## {name} &nbsp; :gray[{literal(record.run)}{life}] {state}")

@@ -6,22 +6,28 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass
 from typing import Any, Final, TypeAlias
 
 import streamlit as st
 
-from satwatch.types import StepPoint
+from satwatch.types import RunRecord, StepPoint
 
 Row: TypeAlias = Mapping[str, object]
 
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.]+")
+# Characters of a run's name that a file's begins with: its end tells runs apart.
+_LONGEST: Final = 60
 _PLACE: Final = ("first_step", "last_step", "at", "policy_version", "batches", "ranks")
 
 
 def step_rows(points: Sequence[StepPoint]) -> list[Row]:
-    """Return a row for each point: its place and its diagnostics."""
-    return [{**{name: getattr(point, name) for name in _PLACE}, **point.values} for point in points]
+    """Return a row for each point: its place and its diagnostics, by name."""
+    return [
+        {**{name: getattr(point, name) for name in _PLACE}, **dict(sorted(point.values.items()))} for point in points
+    ]
 
 
 def fields_of(record: Any, *, without: Sequence[str] = ()) -> Row:  # noqa: ANN401 - any dataclass
@@ -57,11 +63,24 @@ def as_json(values: Sequence[object]) -> str:
     return json.dumps([_plain(value) for value in values], ensure_ascii=False)
 
 
-def buttons(name: str, rows: Callable[[], Sequence[Row]], values: Callable[[], Sequence[object]]) -> None:
+def file_name(record: RunRecord, name: str) -> str:
+    """Name a file after the run, its life and what is in it, without what a file's name may not have.
+
+    Args:
+        record: the life.
+        name: what is in it.
+    """
+    return _NOT_IN_NAMES.sub("-", f"{record.run[-_LONGEST:]} life {record.life} {name}").strip("-.")
+
+
+def buttons(
+    record: RunRecord, name: str, rows: Callable[[], Sequence[Row]], values: Callable[[], Sequence[object]]
+) -> None:
     """Show the buttons that save what is shown; a file is made when its button is pressed.
 
     Args:
-        name: the files' name, without its ending.
+        record: the life that is shown.
+        name: what the files hold; their names end with it.
         rows: what goes into the CSV file.
         values: what goes into the JSON file.
     """
@@ -69,7 +88,7 @@ def buttons(name: str, rows: Callable[[], Sequence[Row]], values: Callable[[], S
         st.download_button(
             "CSV",
             lambda: as_csv(rows()),
-            f"{name}.csv",
+            f"{file_name(record, name)}.csv",
             "text/csv",
             key=f"csv {name}",
             on_click="ignore",
@@ -79,7 +98,7 @@ def buttons(name: str, rows: Callable[[], Sequence[Row]], values: Callable[[], S
         st.download_button(
             "JSON",
             lambda: as_json(values()),
-            f"{name}.json",
+            f"{file_name(record, name)}.json",
             "application/json",
             key=f"json {name}",
             on_click="ignore",

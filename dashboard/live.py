@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import streamlit as st
 
 from satwatch._dashboard import source
 from satwatch._dashboard.page import Page
+from satwatch._dashboard.place import place
 from satwatch._dashboard.selection import NEWEST, Selection
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import literal
 from satwatch.errors import SatwatchError, UnknownRunError
 from satwatch.types import History, RunRecord
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
 
 REFRESH_SECONDS: Final = 2.0
 # How often it is asked whether a run has begun, ended or gone on, where no open run is followed.
@@ -79,21 +83,24 @@ def retry(address: str) -> None:
 
 
 def _draw(history: History, selection: Selection, page: Page, *, is_followed: bool) -> None:
+    words = place()
     try:
         # Read before anything is drawn: what is drawn twice in one go is an error of its own.
         view = View.of(history, selection).read(page.needs)
     except UnknownRunError as error:
-        st.warning(literal(str(error)))
+        words.warning(literal(str(error)))
         return
     except SatwatchError as error:
-        _say(error, is_followed=is_followed)
-        _draw_last(selection, page)
+        with words:
+            _say(error, is_followed=is_followed)
+        _draw_last(words, selection, page)
         return
     try:
         page.draw(view)
         st.session_state[_SEEN] = (selection, page.path, view)
     except SatwatchError as error:
-        _say(error, is_followed=is_followed)
+        with words:
+            _say(error, is_followed=is_followed)
 
 
 def _say(error: SatwatchError, *, is_followed: bool) -> None:
@@ -101,12 +108,12 @@ def _say(error: SatwatchError, *, is_followed: bool) -> None:
     st.error(f"The history doesn't answer.{again} {literal(str(error))}", icon=":material/cloud_off:")
 
 
-def _draw_last(selection: Selection, page: Page) -> None:
+def _draw_last(words: DeltaGenerator, selection: Selection, page: Page) -> None:
     """Draw what this page was seen to be last."""
     seen = st.session_state.get(_SEEN)
     if seen is None or seen[:2] != (selection, page.path):
         return
-    st.caption("Below is what was seen last.")
+    words.caption("Below is what was seen last.")
     try:
         page.draw(seen[2])
     except SatwatchError:

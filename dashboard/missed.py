@@ -1,4 +1,4 @@
-"""Steps that the sidecar was never told of, between steps that it was."""
+"""Steps that the sidecar was never told of, between steps that it was, and a life that goes on in another."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Final
 
-from satwatch.types import StepPoint
+from satwatch._dashboard.wording import plural
+from satwatch.types import RunRecord, StepPoint
 
 # Where fewer distances than this share are the usual one, the trainer numbers its steps by a rule of its own.
 _REGULAR: Final = 0.75
@@ -52,6 +53,29 @@ def missed_steps(points: Sequence[StepPoint]) -> list[Missed]:
 
 def _between(before: StepPoint, after: StepPoint, usual: int) -> Missed:
     return Missed(before.last_step + usual, after.first_step - usual, after.values.get("client_fallbacks", 0.0) > 0)
+
+
+def life_before(record: RunRecord, lives: Sequence[RunRecord]) -> str:
+    """Say in which life a run's earlier steps are, where this one seems to go on with it; empty where none does.
+
+    Args:
+        record: the life looked at.
+        lives: all lives kept.
+    """
+    mine = [kept for kept in lives if (kept.run, kept.incarnation) == (record.run, "") and kept.life < record.life]
+    before = max(mine, key=lambda kept: kept.life, default=None)
+    if before is None or record.incarnation or before.ended_at is not None:
+        return ""  # none before it, named ones, or one that its trainer has closed
+    first, last = record.first_step, before.last_step
+    if first is None or last is None or first <= last:
+        return ""  # the steps start over
+    gap = first - last - 1
+    # Not seen, or, of a life that is longer than what is kept, removed.
+    between = f", and the {plural(gap, 'step')} after it {'is' if gap == 1 else 'are'} not kept" if gap else ""
+    return (
+        f"Life {before.life} of this run goes up to step {last}{between}: a sidecar that starts again goes on with a "
+        "life only if `satwatch.connect(incarnation=...)` names it."
+    )
 
 
 def sentences(missed: Sequence[Missed]) -> list[str]:

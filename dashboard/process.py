@@ -17,12 +17,12 @@ from typing import IO, Final
 
 from satwatch.addresses import ADDRESS_VARIABLE
 from satwatch.errors import ConfigError, UnavailableError, required
-from satwatch.processes import CLOSE_SECONDS, end
+from satwatch.processes import CLOSE_SECONDS, RUN_MODULE, end
 
 HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8501
 STORE_VARIABLE: Final = "SATWATCH_DASHBOARD_STORE"
-COMMAND: Final = ("-m", "satwatch._dashboard")
+COMMAND: Final = (*RUN_MODULE, "satwatch._dashboard")
 PORTS_TRIED: Final = 5  # of free ports, before somebody else's luck is taken for a fault
 START_SECONDS: Final = 60.0  # importing streamlit and torch on a busy machine takes a while
 _LOOK_SECONDS: Final = 0.1

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import streamlit as st
 
-from satwatch._dashboard import source
+from satwatch._dashboard import about, source
 from satwatch._dashboard.selection import DEFAULT_SPAN, NEWEST, SPANS, Selection, find, missing, read_link
-from satwatch._dashboard.wording import count, duration, labels, literal, moment
-from satwatch.types import RunRecord
+from satwatch._dashboard.wording import labels, literal, moment
+from satwatch.types import History, RunRecord
 
 # What the link said is taken over once a visit; from then on the widgets say it.
 _LINKED: Final = "linked"
@@ -35,10 +35,11 @@ def ask_address() -> str:
     return str(st.session_state[ADDRESS])
 
 
-def select(lives: Sequence[RunRecord]) -> Selection:
+def select(history: History, lives: Sequence[RunRecord]) -> Selection:
     """Show the widgets, and return what they select; the browser's address line says it too.
 
     Args:
+        history: what is kept.
         lives: all lives kept, the one heard of last first; at least one.
     """
     linked = _take_link(lives)
@@ -56,7 +57,7 @@ def select(lives: Sequence[RunRecord]) -> Selection:
         first, last = _custom(record) if span == "custom" else (None, None)
         is_live = _live(record)
         if record is not None:
-            _about(record)
+            about.show(history, record, is_followed=is_live and record.is_open)
     state = st.session_state
     asked = {name: state.get(f"kept_{name}") for name in KEPT}
     engine, alert = asked["engine"] or "", asked["alert"] or ""
@@ -147,8 +148,7 @@ def _live(record: RunRecord | None) -> bool:
     """Ask whether the run is followed; of one that has ended, say that there is nothing to follow."""
     if record is None or record.is_open:
         return st.toggle("Live", key="live", help="Follows an open run, every two seconds.")
-    why = "shown as it was stored" if source.store_name() else "this run has ended"
-    st.caption(f":material/stop_circle: Not live: {why}.")
+    st.caption(f":material/stop_circle: Not live: {about.why_not_live(record)}.")
     return bool(st.session_state.get("live", True))
 
 
@@ -167,17 +167,3 @@ def _custom(record: RunRecord | None) -> tuple[int | None, int | None]:
 def _keep_valid(key: str, options: Sequence[object], otherwise: object) -> None:
     if st.session_state.get(key) not in options:
         st.session_state[key] = otherwise
-
-
-def _about(record: RunRecord) -> None:
-    rule = record.rule
-    state = ":green-badge[open]" if record.is_open else ":gray-badge[closed]"
-    off = "" if rule.enabled else ", off: PPO's interval"
-    lines = (
-        f"{state} life {record.life}",
-        f"{count(record.steps)} steps, {count(record.batches)} batches, {count(record.tokens)} tokens",
-        f"{record.world_size} rank{'' if record.world_size == 1 else 's'}, "
-        f"heard of {duration(max(0.0, source.now() - record.last_at))} ago",
-        f"quantile {rule.quantile:g}, radii {rule.eps_low:g} and {rule.eps_high:g}, {rule.level} level{off}",
-    )
-    st.caption("  \n".join(lines))

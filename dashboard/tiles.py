@@ -19,7 +19,7 @@ Better: TypeAlias = Literal["low", "high", "neither"]
 
 # A change below this share of the median is no news.
 QUIET: Final = 0.05
-USUAL: Final = "as usual"
+USUAL: Final = "near its median"
 _SPARKS: Final = 60
 _COLOURS: Final = {"low": "inverse", "high": "normal", "neither": "off"}
 

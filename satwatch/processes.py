@@ -1,4 +1,4 @@
-"""The end of a process that satwatch started."""
+"""Processes that satwatch starts: how Python is told to run a module, and how they end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import subprocess
 from typing import Final
 
 CLOSE_SECONDS: Final = 10.0
+# -P: a queue.py or a streamlit.py in the folder that the user happens to be in is not loaded in a module's place.
+RUN_MODULE: Final = ("-P", "-m")
 
 
 def end(process: subprocess.Popen[str]) -> None:

@@ -41,11 +41,13 @@ def frame(title: str, *, x: str = STEP_TITLE, y: str = "", height: int = _HEIGHT
         legend_rows: that the legend may need above the plot.
     """
     top = _TOP + 20 * (legend_rows - 1)
-    bottom = _BOTTOM + (_DATE if x == TIME_TITLE else 0)
+    is_time = x == TIME_TITLE
+    bottom = _BOTTOM + (_DATE if is_time else 0)
     layout: dict[str, Any] = {
         "title": {"text": title, "x": 0, "xanchor": "left", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
         "height": height,
-        "margin": {"l": 64, "r": 16, "t": top, "b": bottom},
+        # The last time stands half beyond the plot.
+        "margin": {"l": 64, "r": 32 if is_time else 16, "t": top, "b": bottom},
         "legend": {
             "orientation": "h",
             "x": 0,

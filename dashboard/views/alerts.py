@@ -11,6 +11,7 @@ from satwatch._dashboard import banner, download, empty, paging, runbook
 from satwatch._dashboard.chart import chart
 from satwatch._dashboard.ending import episodes_until
 from satwatch._dashboard.figures import Episode, alert_timeline, episodes
+from satwatch._dashboard.place import place
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import duration, literal, moment, number, plural, share
 from satwatch.alerts import RULES, AlertRule
@@ -47,11 +48,8 @@ def draw(view: View) -> None:
     banner.title(view, "Alerts")
     banner.show(view)
     _linked(view.selection.alert)
-    active = view.verdict.alerts
-    if active:
-        st.subheader(f"Active: {len(active)}" if view.record.is_open else f"Active at the end: {len(active)}")
-        for event in active:
-            _card(event, view)
+    with place():
+        _cards(view)
     is_over = not view.record.is_open
     found = episodes_until(view.events, view.record.last_at) if is_over else episodes(view.events)
     chart(
@@ -64,7 +62,9 @@ def draw(view: View) -> None:
     if rows:
         evidence = st.column_config.TextColumn("evidence, when raised", width="large")
         st.dataframe(rows, hide_index=True, column_config={"evidence": evidence}, placeholder="")
-        download.buttons("alerts", lambda: [episode_data(one) for one in reversed(found)], lambda: view.events)
+        download.buttons(
+            view.record, "alerts", lambda: [episode_data(one) for one in reversed(found)], lambda: view.events
+        )
     else:
         empty.note("No alert was raised in this run. Each step is judged as it closes, and each engine as it is seen.")
     _catalogue()
@@ -126,6 +126,14 @@ def engine_since(event: Event, records: Sequence[EngineRecord]) -> str:
     return f"Seen last: {status.reason or status.state.replace('_', ' ')}."
 
 
+def _cards(view: View) -> None:
+    active = view.verdict.alerts
+    if active:
+        st.subheader(f"Active: {len(active)}" if view.record.is_open else f"Active at the end: {len(active)}")
+    for event in active:
+        _card(event, view)
+
+
 def _card(event: Event, view: View) -> None:
     """Show an active alert: its evidence, how it stands now, and what to look at."""
     rule = _RULES.get(event.alert)
@@ -135,11 +143,12 @@ def _card(event: Event, view: View) -> None:
         st.markdown(f"{_BADGES[event.severity]} **{literal(event.alert)}** on {about}: {summary}")
         place = "" if event.step is None else f", first at step {event.step}"
         place += "" if event.version is None else f", version {event.version}"
-        ago = f"{duration(max(0.0, view.now - event.at))} ago"
+        is_followed = view.record.is_open and view.selection.is_live
+        when = f"{duration(max(0.0, view.now - event.at))} ago" if is_followed else moment(event.at)
         # An engine's name stays as it is written.
         evidence = literal(event.evidence if event.engine else event.evidence[:1].upper() + event.evidence[1:])
         present = literal(engine_since(event, view.engines) if event.engine else since_raised(event, view.last))
-        st.markdown(f"{evidence}  \n" + (f"{present}  \n" if present else "") + f":gray[Raised {ago}{place}]")
+        st.markdown(f"{evidence}  \n" + (f"{present}  \n" if present else "") + f":gray[Raised {when}{place}]")
         if rule is not None:
             st.caption(f"**Look at:** {literal(rule.look_at)}")
         with st.container(horizontal=True):

@@ -92,7 +92,7 @@ def draw(view: View) -> None:
         "divergence",
         "Estimates from the sampled tokens, which agree while d is small.",
     )
-    download.buttons("bounds", lambda: download.step_rows(points), lambda: points)
+    download.buttons(view.record, "bounds", lambda: download.step_rows(points), lambda: points)
 
 
 def _hatched(rule: Rule, q: float | None) -> str:

@@ -74,6 +74,7 @@ def draw(view: View) -> None:
                 f"compare tail {side.record.life}",
             )
     download.buttons(
+        view.record,
         "compare",
         lambda: [{"run": name, **row} for name, points in runs.items() for row in download.step_rows(points)],
         lambda: [{"run": name, "steps": points} for name, points in runs.items()],

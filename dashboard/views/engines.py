@@ -12,6 +12,7 @@ import streamlit as st
 from satwatch._dashboard import banner, download, empty, proven
 from satwatch._dashboard.chart import chart
 from satwatch._dashboard.figures import engine_ages, engine_canaries, engine_grid, engine_queues, engine_versions
+from satwatch._dashboard.place import place
 from satwatch._dashboard.sidebar import keep, kept
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import UNKNOWN, count, duration, literal, number, plural
@@ -43,12 +44,8 @@ def draw(view: View) -> None:
     newest = newest_statuses(records)
     published = {kept.version: kept.at for kept in view.versions}
     _tiles(newest)
-    said = last_look(records, view.record, view.until)
-    if said:
-        st.warning(said, icon=":material/visibility_off:")
-    for status in newest:
-        if status.state != "serving" or status.findings:
-            _say(status)
+    with place():
+        _say_amiss(newest, last_look(records, view.record, view.until))
     _table(newest, published, view)
     engine = _choose(newest)
     shown = [record for record in records if engine in ("", record.status.engine)]
@@ -78,7 +75,9 @@ def draw(view: View) -> None:
         "engine queues",
         "Waiting that grows is a fleet too slow for its prompts.",
     )
-    download.buttons("engines", lambda: [engine_data(record, published) for record in shown], lambda: shown)
+    download.buttons(
+        view.record, "engines", lambda: [engine_data(record, published) for record in shown], lambda: shown
+    )
 
 
 def newest_statuses(records: Sequence[EngineRecord]) -> list[EngineStatus]:
@@ -207,6 +206,14 @@ def _tiles(newest: Sequence[EngineStatus]) -> None:
             border=True,
             height="stretch",
         )
+
+
+def _say_amiss(newest: Sequence[EngineStatus], not_seen: str) -> None:
+    if not_seen:
+        st.warning(not_seen, icon=":material/visibility_off:")
+    for status in newest:
+        if status.state != "serving" or status.findings:
+            _say(status)
 
 
 def _say(status: EngineStatus) -> None:

@@ -19,6 +19,7 @@ from satwatch._dashboard.figures import (
     merged_lengths,
     mismatch_by_lag,
 )
+from satwatch._dashboard.place import place
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import count, literal, number, plural, share
@@ -41,7 +42,8 @@ TILES: Final = (
     Tile(
         "Waited",
         "version_lag_queue_mean",
-        "N_IQS: versions that passed from the end of the response to its step. A long queue raises it.",
+        "N_IQS: versions between the one that the response ended with and the one of its step. A long queue raises it, "
+        "and so does an engine that is behind.",
         unit="versions",
     ),
     Tile(
@@ -65,10 +67,11 @@ def draw(view: View) -> None:
         empty.note(empty.NO_VERSIONS)
         return
     tiles.show(TILES, points, view.last)
-    _say_negative(points)
-    _say_doubtful(view)
-    if not any(point.generation_lags for point in points):
-        empty.note(empty.NO_SPLIT)
+    with place():
+        _say_negative(points)
+        _say_doubtful(view)
+        if not any(point.generation_lags for point in points):
+            empty.note(empty.NO_SPLIT)
     chart(
         drawn(lag_heat_map, points, versions=view.versions),
         "lag heat",
@@ -80,7 +83,9 @@ def draw(view: View) -> None:
     if rows:
         with st.expander("Lag by response length, in numbers"):
             st.dataframe(rows, hide_index=True)
-    download.buttons("lag", lambda: [download.fields_of(row) for row in merged_lengths(points)], lambda: points)
+    download.buttons(
+        view.record, "lag", lambda: [download.fields_of(row) for row in merged_lengths(points)], lambda: points
+    )
 
 
 def length_rows(points: Sequence[StepPoint]) -> list[dict[str, object]]:
@@ -130,13 +135,15 @@ def _by_part(view: View) -> None:
         chart(
             drawn(lag_parts, view.points, versions=view.versions),
             "lag parts",
-            "Blue: versions published while a response was made; orange: while it waited.",
+            "Blue: versions published while a response was made; orange: while it waited, or while its engine was "
+            "behind.",
         )
     with right:
         chart(
             drawn(lag_by_length, view.points),
             "lag by length",
-            "Blue that rises with length is a long tail of responses; even orange is the queue.",
+            "Blue that rises with length is a long tail of responses; even orange is the queue, or an engine that is "
+            "behind.",
         )
 
 

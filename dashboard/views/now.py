@@ -10,6 +10,7 @@ from satwatch._dashboard import banner, download, empty, paging, tiles
 from satwatch._dashboard.chart import chart
 from satwatch._dashboard.drawn import drawn
 from satwatch._dashboard.figures import coverage_strip, ess, loss, mismatch, reward, tail_heat_map
+from satwatch._dashboard.place import place
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
 from satwatch._dashboard.wording import number, share
@@ -62,8 +63,9 @@ def draw(view: View) -> None:
         "band. Staleness lifts the upper edge, a bad engine lifts all of it, bad data is a haze of single tokens far "
         "above. Above the plot: published versions.",
     )
-    if not any(tiles.known(points, name) for name in ("delta_impl_abs_mean", "log_ratio_abs_mean_lag0")):
-        empty.note(empty.NO_FLOOR)
+    with place():
+        if not any(tiles.known(points, name) for name in ("delta_impl_abs_mean", "log_ratio_abs_mean_lag0")):
+            empty.note(empty.NO_FLOOR)
     _floor_and_ess(view)
     _outcome(view)
     chart(
@@ -72,7 +74,7 @@ def draw(view: View) -> None:
         "Grey is unknown. Unknown is not zero: nothing is concluded from it. Red in the last row: some token is NaN or "
         "infinite.",
     )
-    download.buttons("steps", lambda: download.step_rows(points), lambda: points)
+    download.buttons(view.record, "steps", lambda: download.step_rows(points), lambda: points)
 
 
 def _ways_on(view: View) -> None:
@@ -94,7 +96,7 @@ def _floor_and_ess(view: View) -> None:
             drawn(mismatch, view.points, versions=view.versions, engines=view.engines),
             "mismatch",
             "What lies above the floor is policy drift: less lag lowers it. The floor itself is engine noise, which no "
-            "schedule lowers.",
+            "schedule lowers; an engine with wrong weights lifts it.",
         )
     with right:
         chart(drawn(ess, view.points, versions=view.versions), "ess", "Falling: a few tokens carry the whole update.")
@@ -104,8 +106,9 @@ def _outcome(view: View) -> None:
     """Show reward and loss, as far as the trainer reports them."""
     points = view.points
     has_reward, has_loss = (bool(tiles.known(points, name)) for name in ("reward_mean", "loss_mean"))
-    if not has_reward:
-        empty.note(empty.NO_REWARD)
+    with place():
+        if not has_reward:
+            empty.note(empty.NO_REWARD)
     shown = [
         (reward, "reward", "Does the run learn? Beside the tail it tells harmless staleness from harmful."),
         (loss, "loss", "As the trainer reports it."),

@@ -59,7 +59,9 @@ def draw(view: View) -> None:
     rows = layer_rows(known[-1])
     with st.expander(f"Layers of step {known[-1].last_step}, in numbers"):
         st.dataframe(rows, hide_index=True)
-    download.buttons("routing", lambda: [layer for point in known for layer in layer_data(point)], lambda: known)
+    download.buttons(
+        view.record, "routing", lambda: [layer for point in known for layer in layer_data(point)], lambda: known
+    )
 
 
 def layer_rows(point: StepPoint) -> list[dict[str, object]]:

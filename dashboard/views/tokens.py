@@ -16,6 +16,11 @@ from satwatch._dashboard.wording import UNKNOWN, count, literal, number
 from satwatch.types import BatchRecord, StepPoint, WorstToken
 
 BY: Final = ("version", "engine", "rank")
+_LOGPROBS: Final = {
+    "log μ": "the rollout engine's log-prob, nats",
+    "log π": "the trainer's log-prob, nats",
+    "log π(l)": "the trainer's log-prob at the weights of the token's version, nats",
+}
 # Rows that are in view at once; more are scrolled to.
 _MOST_ROWS: Final = 11
 _ROW_PIXELS: Final = 35
@@ -45,7 +50,7 @@ def draw(view: View) -> None:
         f"are ordinary sampling. {_band(batches)}",
     )
     _table(rows)
-    download.buttons(f"tokens step {step}", lambda: token_data(batches), lambda: batches)
+    download.buttons(view.record, f"tokens step {step}", lambda: token_data(batches), lambda: batches)
 
 
 def worst_rows(batches: Sequence[BatchRecord]) -> list[dict[str, object]]:
@@ -168,7 +173,7 @@ def _reference(batches: Sequence[BatchRecord]) -> float | None:
 
 
 def _columns() -> dict[str, Any]:
-    nats = {name: st.column_config.NumberColumn(name, format="%.4f") for name in ("log μ", "log π", "log π(l)")}
+    nats = {name: st.column_config.NumberColumn(name, format="%.4f", help=told) for name, told in _LOGPROBS.items()}
     return {
         **nats,
         "d": st.column_config.TextColumn("d", help="log-ratio, nats", width="small"),

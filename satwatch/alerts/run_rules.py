@@ -163,7 +163,7 @@ RUN_RULES: Final = (
         name="StalenessDrift",
         severity="warning",
         scope="run",
-        summary="Engine and trainer come apart slowly",
+        summary="Engine and trainer stay further apart than they were",
         look_at="delta_policy against delta_impl where references are sent: the first is training, the second is the "
         "engine. Then the entropy, the learning rate, and the canary.",
         expr=_going_on(

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Literal, TypeAlias
 
 from satwatch.alerts.catalogue import RULES, rule_of
-from satwatch.alerts.thresholds import NO_BATCH_SECONDS, NO_BATCH_UNPACED_SECONDS
+from satwatch.alerts.thresholds import NO_BATCH_UNPACED_SECONDS
 from satwatch.types import SEVERITIES, Event, RunRecord, StepPoint
 
 VerdictLevel: TypeAlias = Literal["healthy", "warning", "critical", "waiting", "stopped"]
@@ -75,7 +75,8 @@ def _of_alert(worst: Event, alerts: tuple[Event, ...], silence: str, last: StepP
     level: VerdictLevel = "critical" if worst.severity == "critical" else "warning"
     summary = rule_of(worst.alert).summary if worst.alert in _ORDER else worst.alert
     headline = f"{summary}. {silence}" if silence else summary
-    evidence = f"{_sentence(worst)} {_numbers(last)}" if last else _sentence(worst)
+    numbers = _numbers(last, of_label=worst.alert == "EngineWrongWeights")
+    evidence = f"{_sentence(worst)} {numbers}" if last else _sentence(worst)
     return Verdict(level, headline, evidence, worst.step, worst.version, alerts)
 
 
@@ -83,15 +84,13 @@ def _silence(run: RunRecord, alerts: Sequence[Event], now: float) -> str:
     """Return what to say of a run that no message comes from; empty while they come.
 
     A run that is open is silent when the judge says so, who knows its pace, or when nothing has come for an hour: by
-    then the judge may have taken it to have ended.
+    then the judge may have taken it to have ended. Of one that is not open, and that its trainer has not closed, no
+    more is known than when it was heard of: its sidecar may have ended before it did.
     """
     if run.ended_at is not None:  # its trainer has said so
         return f"Ended at {_moment(run.ended_at)}"
-    since = _moment(run.last_at)
-    limit = NO_BATCH_UNPACED_SECONDS if run.is_open else NO_BATCH_SECONDS
-    if now - run.last_at > limit or any(event.alert == "NoBatches" for event in alerts):
-        return f"No batches since {since}"
-    return "" if run.is_open else f"Ended at {since}"
+    is_silent = now - run.last_at > NO_BATCH_UNPACED_SECONDS or any(event.alert == "NoBatches" for event in alerts)
+    return f"No batches since {_moment(run.last_at)}" if is_silent or not run.is_open else ""
 
 
 def _moment(at: float) -> str:
@@ -108,14 +107,18 @@ def _version(last: StepPoint | None) -> int | None:
     return None if last is None else last.policy_version
 
 
-def _numbers(last: StepPoint | None) -> str:
-    """Return the last step in a sentence."""
+def _numbers(last: StepPoint | None, *, of_label: bool = False) -> str:
+    """Return the last step in a sentence; ``of_label``: an engine serves other weights than the lag is counted from."""
     if last is None:
         return "No step has closed."
     mean, ess, lag = (last.values.get(name) for name in ("log_ratio_abs_mean", "ess_ratio", "version_lag_mean"))
     said = ["mean |d| unknown: no finite log-ratio" if mean is None else f"mean |d| {mean:.3g} nats"]
     said += [] if ess is None else [f"ESS {_share(ess)}"]
-    said.append("version lag unknown: no versions are sent" if lag is None else f"version lag {lag:.3g}")
+    said.append(
+        "version lag unknown: no versions are sent"
+        if lag is None
+        else f"version lag {lag:.3g}{' as declared' if of_label else ''}"
+    )
     return f"Step {last.last_step}: {', '.join(said)}."
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from satwatch.errors import UnavailableError, required
-from satwatch.processes import CLOSE_SECONDS, end
+from satwatch.processes import CLOSE_SECONDS, RUN_MODULE, end
 
 
 @contextmanager
@@ -23,7 +23,7 @@ def child(*arguments: str) -> Iterator[dict[str, list[str]]]:
     """
     # A group of its own: Ctrl-C reaches the benchmark alone, which then ends its children in order.
     process = subprocess.Popen(
-        [sys.executable, "-m", *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
+        [sys.executable, *RUN_MODULE, *arguments], stdout=subprocess.PIPE, text=True, start_new_session=True
     )
     try:
         words = _first_words(process)

@@ -96,12 +96,14 @@ class Page:
 
     def open(self, points: int, *, counts: bool) -> None:
         """Ask and draw, and remember how long it took if that counts."""
+        from satwatch._dashboard.chart.payload import payload
+
         began = time.perf_counter()
         seen = ask(self.history, self.shown, points)
         between = time.perf_counter()
-        figures = [figure.to_json() for figure in draw(seen)]
+        figures = [payload(figure, "") for figure in draw(seen)]
         ended = time.perf_counter()
-        self.points, self.json_bytes = len(seen.points), sum(len(figure.encode()) for figure in figures)
+        self.points, self.json_bytes = len(seen.points), sum(map(len, figures))
         if counts:
             self.questions.append(between - began)
             self.figures.append(ended - between)
@@ -144,12 +146,14 @@ def ask(history: History, shown: int, points: int = POINTS) -> Seen:
         shown: steps wanted, the newest.
         points: the most points they come as.
     """
+    from satwatch._dashboard.view import MAX_ENGINE_RECORDS
+
     (life,) = history.runs()
     first = None if life.last_step is None else life.last_step - shown + 1
     found = history.steps(RUN, life=life.life, first_step=first, max_points=points)
     history.events(RUN, life=life.life)
     history.events(RUN, life=life.life, only_active=True)
-    engines = history.engines(RUN, since=found[0].at, until=found[-1].at)
+    engines = history.engines(RUN, since=found[0].at, until=found[-1].at, limit=MAX_ENGINE_RECORDS)
     return Seen(found, history.versions(RUN, life=life.life), engines)
 
 

@@ -180,7 +180,9 @@ class Asker:
         with self._parting:  # of two that close at once, neither ends the connection before it is said
             if self.owes_its_end:
                 self._has_parted = True
-                wait(self._in_flight.copy(), deadline.remaining / 2)
+                patience = Deadline.after(deadline.remaining / 2)
+                wait(self._in_flight.copy(), patience.remaining)
+                self._link.wait_returned(patience.remaining)
                 self._link.say_closed(deadline)
 
     def close(self) -> None:

@@ -65,6 +65,8 @@ class Link:
         self._attempting: Connection | None = None
         self._thread: threading.Thread | None = None
         self._shut = False
+        # The threads that a batch's connection is lent to.
+        self._lent: set[int] = set()
         self.has_spoken = False
         self._announcements = Announcements(settings)
 
@@ -90,8 +92,7 @@ class Link:
         """
         is_trial = self._admit(deadline)
         try:
-            connection = self.acquire(deadline)
-            self.has_spoken = True
+            connection = self._lend(deadline)
             try:
                 yield connection
             except Missed as miss:
@@ -99,9 +100,22 @@ class Link:
                 raise
             self._answered(connection)
         finally:
-            if is_trial:
-                with self._lock:
+            with self._lock:
+                self._lent.discard(threading.get_ident())
+                if self._shut:
+                    self._changed.notify_all()
+                if is_trial:
                     self._breaker = self._breaker.end_trial()
+
+    def _lend(self, deadline: Deadline) -> Connection:
+        """Return the open connection as :meth:`acquire` does, and note who has it."""
+        connection = self.acquire(deadline)
+        with self._lock:
+            if self._shut:  # since it was acquired: nobody waits for this batch
+                raise Missed(UnavailableError("the client is closed"), "closed")
+            self._lent.add(threading.get_ident())
+        self.has_spoken = True
+        return connection
 
     def _admit(self, deadline: Deadline) -> bool:
         """Return whether the batch is the trial of a half-open breaker."""
@@ -261,6 +275,12 @@ class Link:
         with self._lock:
             self._shut = True
             self._changed.notify_all()
+
+    def wait_returned(self, timeout: float) -> None:
+        """Wait until no other thread's batch has the connection, ``timeout`` seconds at most."""
+        here = {threading.get_ident()}
+        with self._lock:
+            self._changed.wait_for(lambda: self._lent <= here, timeout)
 
     def say_closed(self, deadline: Deadline) -> None:
         """Say that this rank sends nothing more.

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import multiprocessing
 import os
 import weakref
 from collections.abc import Hashable
+from multiprocessing import util
 from typing import Final, Protocol
 
 from satwatch.client.connection import Connection
@@ -16,6 +18,8 @@ from satwatch.client.settings import Settings
 
 # How long an end waits at most for the sidecar to hear of it: of one client, or of all in a process that ends.
 PARTING_SECONDS: Final = 0.5
+# And by a sidecar that left the end before unheard: whoever closes client after client waits for it once.
+UNHEARD_SECONDS: Final = 0.05
 
 
 class Speaker(Protocol):
@@ -40,17 +44,22 @@ class Speaker(Protocol):
 _speakers: weakref.WeakSet[Speaker] = weakref.WeakSet()
 # Of clients that were let go of without closing: another may go on in their place, so it is said when all is over.
 _forgotten: dict[Hashable, tuple[int, Settings]] = {}
-_is_registered = False
+_registered_in = 0
+# Where the end said last was not heard.
+_unheard: set[str] = set()
 
 
 def enlist(speaker: Speaker) -> None:
     """Have the end of the interpreter say the end of its rank; call it once a client has been made."""
-    global _is_registered
+    global _registered_in
     _speakers.add(speaker)
-    if not _is_registered:
-        _is_registered = True
+    if _registered_in != os.getpid():
+        _registered_in = os.getpid()
         # What is registered last is called first: before weakref's own end, which closes the connections.
         atexit.register(part_all)
+        # A process that multiprocessing has forked ends without the interpreter's end.
+        if multiprocessing.parent_process() is not None:
+            util.Finalize(None, part_all, exitpriority=0)
 
 
 def forget(speaker: Speaker) -> None:
@@ -62,7 +71,11 @@ def forget(speaker: Speaker) -> None:
 def part(speaker: Speaker) -> None:
     """Say now that a rank sends nothing more."""
     _forgotten.pop(_rank(speaker.settings), None)
-    speaker.part(Deadline.after(PARTING_SECONDS))
+    address, is_owed = speaker.settings.address, speaker.owes_its_end
+    deadline = Deadline.after(UNHEARD_SECONDS if address in _unheard else PARTING_SECONDS)
+    speaker.part(deadline)
+    if is_owed:
+        (_unheard.discard if deadline.remaining else _unheard.add)(address)
 
 
 def part_all() -> None:
@@ -71,7 +84,7 @@ def part_all() -> None:
     for speaker in list(_speakers):
         if speaker.process == here:
             speaker.part(deadline)
-    for process, settings in list(_forgotten.values()):
+    for process, settings in [_forgotten.pop(rank) for rank in list(_forgotten)]:
         if process == here:
             with contextlib.suppress(Missed):
                 Connection(settings.address, deadline.seconds).close_run(settings.opening, deadline)

@@ -60,7 +60,7 @@ class Tally:
 
     def __init__(self) -> None:
         """Start at 0."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a handler that a signal has called may ask in the midst of a count
         self._sidecar = self._fallback = self._raised = 0
         self._canaries_heard = self._canaries_missed = 0
         self._reports_heard = self._reports_missed = 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Final, TypeVar
 
 # Two, so that one batch's numbers are packed while another's answer is waited for.
 THREADS: Final = 2
+# How long an end waits for the threads. They end all the same: but a signal's handler that ends the client may have
+# interrupted whoever they wait for.
+_JOIN_SECONDS: Final = 1.0
 
 R = TypeVar("R")
 
@@ -20,18 +24,29 @@ class Workers:
     def __init__(self, threads: int = THREADS) -> None:
         """Start nothing yet; at most so many threads."""
         self._most = threads
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._pool: ThreadPoolExecutor | None = None
-        self._threads: set[int] = set()
+        self._threads: set[threading.Thread] = set()
         self._closed = False
+        # The thread that is in the pool's own code, under the pool's own lock.
+        self._inside: threading.Thread | None = None
 
     def submit(self, work: Callable[[], R]) -> Future[R]:
         """Do the work in a worker, or here once the pool or the interpreter is ending."""
         # The pool's refusal at the interpreter's end is a RuntimeError, raised before the work begins.
         with contextlib.suppress(RuntimeError), self._lock:
             if not self._closed:
-                return self._started().submit(work)
+                return self._hand_over(work)
         return _done(work)
+
+    def _hand_over(self, work: Callable[[], R]) -> Future[R]:
+        self._inside = threading.current_thread()
+        try:
+            return self._started().submit(work)
+        finally:
+            self._inside = None
+            if self._closed and self._pool is not None:  # by a handler that came in between
+                self._pool.shutdown(wait=False)
 
     def _started(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -39,14 +54,24 @@ class Workers:
         return self._pool
 
     def _enlist(self) -> None:
-        self._threads.add(threading.get_ident())
+        self._threads.add(threading.current_thread())
 
     def close(self) -> None:
-        """Finish what has been submitted and end the threads; safe from a future's callback, which runs in one."""
+        """Finish what has been submitted and end the threads; waits for them a second at most.
+
+        Safe from a future's callback, which runs in one of them, and from a signal's handler.
+        """
+        here = threading.current_thread()
         with self._lock:
             self._closed = True
-        if self._pool is not None:
-            self._pool.shutdown(wait=threading.get_ident() not in self._threads)
+            pool = None if self._inside is here else self._pool
+        if pool is None:
+            return
+        pool.shutdown(wait=False)
+        if here not in self._threads:
+            ends = time.monotonic() + _JOIN_SECONDS
+            for thread in list(self._threads):
+                thread.join(max(0.0, ends - time.monotonic()))
 
 
 class Errand:

@@ -15,12 +15,12 @@ from typing import IO, Final, Self
 
 from satwatch.demo.config import OWN_STORE
 from satwatch.errors import UnavailableError, required
-from satwatch.processes import CLOSE_SECONDS, end
+from satwatch.processes import CLOSE_SECONDS, RUN_MODULE, end
 
 START_SECONDS: Final = 60.0  # importing torch on a busy machine takes a while
 # Batches this small gain nothing from a GPU, which may be somebody else's.
 SERVE: Final = ("serve", "--listen", "127.0.0.1:0", "--metrics-port", "0", "--device", "cpu")
-COMMAND: Final = ("-m", "satwatch.demo.serving", *SERVE)
+COMMAND: Final = (*RUN_MODULE, "satwatch.demo.serving", *SERVE)
 TEMPORARY: Final = "satwatch-demo-"  # how the name of a folder begins that was made because the state folder is no use
 
 

@@ -81,7 +81,8 @@ def keeping_history(settings: Settings) -> Iterator[ServedHistory]:
 
         def is_open(record: RunRecord) -> bool:
             # By what is stored: so all that came before the end is stored too.
-            return record.ended_at is None and record.life in map(recorder.life, recording.lives())
+            key = recording.life(record.run)
+            return record.ended_at is None and key is not None and recorder.life(key) == record.life
 
         yield ServedHistory(
             recording,

@@ -50,6 +50,11 @@ class LifeKey:
     incarnation: str
     window: int
 
+    def is_same_life(self, other: LifeKey) -> bool:
+        """Tell whether it is of the same life: one that has a name goes on in whatever window its run came back."""
+        named = (self.run, self.incarnation) == (other.run, other.incarnation)
+        return named and (self.window == other.window or self.incarnation != "")
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -100,7 +105,7 @@ class _Life:
 
 
 class Recording:
-    """Tells a recorder what comes in; for the ledger's thread, but for :meth:`lives`."""
+    """Tells a recorder what comes in; for the ledger's thread, but for :meth:`life`."""
 
     def __init__(
         self,
@@ -142,17 +147,17 @@ class Recording:
         life = self._life(origin)
         if life is None or life.has_ended:
             return
-        self._close(life, origin.at, ENDED)
+        last_at = life.judge.arrivals.last_at
+        at = origin.at if last_at is None else max(origin.at, last_at)  # the wall clock may have been set back
+        self._close(life, at, ENDED)
         life.has_ended = True
-        self._tell(LifeEnded(life.key, origin.at))
+        self._tell(LifeEnded(life.key, at))
 
     def reopened(self, origin: Origin) -> None:
         """Record that a life goes on that all of its ranks had closed."""
         life = self._life(origin)
-        if life is not None and life.has_ended:
-            life.has_ended = False
-            life.judge.reopen()
-            self._tell(_opening(origin))
+        if life is not None:
+            self._reopen(life, origin)
 
     def batch(self, origin: Origin, account: Account) -> None:
         """Record a batch that was accounted for."""
@@ -239,9 +244,10 @@ class Recording:
         lives = [life for life in lives if not life.has_ended] or lives
         return lives[0].book.newest if len(lives) == 1 else None
 
-    def lives(self) -> tuple[LifeKey, ...]:
-        """Return the lives that are known, ended ones included; safe from any thread (the copy is one operation)."""
-        return tuple(life.key for life in list(self._lives.values()))
+    def life(self, run: str) -> LifeKey | None:
+        """Return the life of a run that is known, an ended one included; safe from any thread (it is one look)."""
+        life = self._lives.get(run)
+        return None if life is None else life.key
 
     def _life(self, origin: Origin) -> _Life | None:
         """Return the life of a message, opened if need be; None for one of a life that is over."""
@@ -249,14 +255,15 @@ class Recording:
         if key.run == CHECK_RUN:  # no trainer's: a look whether the sidecar is there
             return None
         known = self._lives.get(key.run)
-        if known is not None and known.key == key:
+        if known is not None and known.key.is_same_life(key):
             if known.stats is not origin.stats:
                 known.stats = origin.stats
                 known.stats.came(known.judge.arrivals)
+                self._reopen(known, origin)  # it had made room for others, and nobody knows its end but this
             if origin.world_size > known.book.world_size:
                 known.book.world_size = origin.world_size
                 if not known.has_ended:
-                    self._tell(_opening(origin))
+                    self._tell(_opening(known.key, origin))
             return known
         if known is not None:
             if known.stats is origin.stats and key.window < known.key.window:
@@ -267,10 +274,16 @@ class Recording:
         book = StepBook(origin.world_size, timeout=self._step_timeout, first_arrival=first)
         life = self._lives[key.run] = _Life(key, book, origin.stats, self._judge_of(key.run, resumed))
         life.stats.came(life.judge.arrivals)
-        self._tell(_opening(origin))
+        self._tell(_opening(key, origin))
         if resumed is not None:
             book.resume(resumed.open_steps, self._clock())
         return life
+
+    def _reopen(self, life: _Life, origin: Origin) -> None:
+        if life.has_ended:
+            life.has_ended = False
+            life.judge.reopen()
+            self._tell(_opening(life.key, origin))
 
     def _judge_of(self, run: str, resumed: Resumed | None) -> LifeJudge:
         if resumed is None:
@@ -334,8 +347,7 @@ class Recording:
             logger.warning(_TOO_LATE, life.key.run, step)
 
 
-def _opening(origin: Origin) -> LifeOpened:
-    key = origin.key
+def _opening(key: LifeKey, origin: Origin) -> LifeOpened:
     return LifeOpened(key, key.run, key.incarnation, origin.rule, origin.world_size, origin.at)
 
 

@@ -117,6 +117,10 @@ class Run:
                 required("rank", rank, f"0 to {self.world_size - 1} (world_size {self.world_size})")
             )
 
+    def rank(self, number: int) -> Rank:
+        """Return what is kept of a rank."""
+        return self.ranks.setdefault(number, Rank(self.window, life=self.window))
+
     def begin_life(self) -> None:
         """Start another life, of which nobody has been heard yet."""
         self.window += 1
@@ -147,6 +151,8 @@ class RunRegistry:
         self._runs: dict[str, Run] = {}
         self._retries = Retries(retry_keys)
         self._said_which: tuple[str, ...] = ()
+        # Above those of all runs that have made room: what is remembered of them elsewhere is of other lives.
+        self._first_window = 0
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -169,7 +175,7 @@ class RunRegistry:
         change: Change = "none"
         if run is None:
             self._make_room(opening.run)
-            run = Run(opening.run, opening.incarnation, opening.rule, opening.world_size)
+            run = Run(opening.run, opening.incarnation, opening.rule, opening.world_size, self._first_window)
             self._runs[run.name], change = run, "new"
         elif self._replaces(run, opening):
             self._replace(run, opening)
@@ -179,10 +185,9 @@ class RunRegistry:
             run.version_may_fall = True
         run.world_size = max(run.world_size, opening.world_size)
         run.touched = self._clock()
-        rank = run.ranks.get(opening.rank)
-        if rank is None:
-            rank = run.ranks[opening.rank] = Rank(run.window)
-        else:
+        is_back = opening.rank in run.ranks
+        rank = run.rank(opening.rank)
+        if is_back:
             rank.reopened = rank.fallbacks.reopened = True
         rank.world_size = opening.world_size
         return run, change
@@ -231,6 +236,7 @@ class RunRegistry:
             came = f"{name!r}, one more than {self._max_runs} open runs"
             wanted = f"one of them, or one that has ended or is idle for {IDLE_SECONDS:.0f} s to make room"
             raise OverloadedError(required("run", came, wanted))
+        self._first_window = max(self._first_window, idlest.window + 1)
         del self._runs[idlest.name]
 
     def find(self, name: str, incarnation: str) -> Run:
@@ -324,7 +330,7 @@ class RunRegistry:
         step = request.step
         if run.incarnation or step is None:  # a named incarnation's steps never start over
             return run.window
-        rank = run.ranks.setdefault(request.rank, Rank(run.window))
+        rank = run.rank(request.rank)
         if rank.has_restarted(step, run.window):
             if rank.window == run.window:  # else another rank of the same restart came first
                 run.begin_life()
@@ -344,7 +350,7 @@ class RunRegistry:
             tokens: its active tokens.
             quantile_reference: q of the answer, or None; with the tokens it tells a retry from another batch.
         """
-        rank = run.ranks.setdefault(request.rank, Rank(run.window))
+        rank = run.rank(request.rank)
         run.client_fallbacks += rank.fallbacks.observe(request.client_fallbacks)
         found = self._retries.look(request, run.incarnation or rank.life, (tokens, quantile_reference))
         if found != "new":

@@ -330,6 +330,25 @@ def test_a_child_that_speaks_for_its_rank_alone_ends_the_run(sidecar):
     assert closings(sidecar) == [("r", "i", 0)]
 
 
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_rank_that_multiprocessing_has_started_ends_the_run(sidecar, method):
+    run(
+        sidecar.address,
+        f"""
+        import multiprocessing
+
+        other = satwatch.connect(sys.argv[1], run="other", timeout=float(sys.argv[2]))
+        other.clip_bounds(D)
+        work = satwatch.connect(sys.argv[1], run="work", timeout=float(sys.argv[2])).clip_bounds
+        worker = multiprocessing.get_context("{method}").Process(target=work, args=(D,))
+        worker.start()
+        worker.join()
+        assert worker.exitcode == 0
+        """,
+    )
+    assert [run for run, _, _ in closings(sidecar)] == ["work", "other"]
+
+
 def test_the_interpreter_ends_though_the_sidecar_does_not_hear_of_it(sidecar):
     held = sidecar.faults["CloseRun"] = Held(sidecar, "CloseRun")
     assert run(sidecar.address, "bound()\nsay('end')", timeout=3600.0) == ["end"]

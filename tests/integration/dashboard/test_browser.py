@@ -51,6 +51,8 @@ def test_a_first_run_shows_up_by_itself_and_its_new_steps_without_a_reload(dashb
     expect(tab.page.get_by_test_id("stMain")).to_contain_text("Step 18, version 18", timeout=PATIENCE_MS)
     dashboard.history.show("healthy", 24)
     expect(tab.page.get_by_test_id("stMain")).to_contain_text("Step 22, version 22", timeout=PATIENCE_MS)
+    kept = next(record.steps for record in dashboard.history.runs() if record.run == RUN)
+    expect(tab.page.get_by_test_id("stSidebar")).to_contain_text(f"{kept} steps", timeout=PATIENCE_MS)
     assert tab.page.evaluate("window.visitedOnce")
 
 
@@ -91,6 +93,7 @@ def test_what_is_shown_can_be_saved(dashboard, visit, tmp_path):
     tab.drawn("Now")
     with tab.page.expect_download() as saving:
         tab.page.get_by_role("button", name="CSV").click()
+    assert saving.value.suggested_filename == f"{RUN}-life-3-steps.csv"
     saving.value.save_as(tmp_path / "steps.csv")
 
     points = history.steps(RUN)

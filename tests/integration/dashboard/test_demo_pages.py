@@ -86,7 +86,7 @@ def test_every_page_shows_the_stored_numbers(demos, look, keep_picture, fault):
 
     assert [point.first_step for point in points] == [*range(DEMO_STEPS[fault])]
     for page in PAGES:
-        tab.page.get_by_test_id("stSidebarNav").get_by_role("link", name=page, exact=True).click()
+        tab.page.get_by_test_id("stSidebarNav").get_by_text(page, exact=True).click()
         heading = tab.page.get_by_role("heading", name=page).first
         expect(heading).to_contain_text(run, timeout=PATIENCE_MS)
         expect(tab.page.locator(".js-plotly-plot .main-svg:first-child")).to_have_count(
@@ -219,7 +219,7 @@ def test_every_page_of_an_empty_store_says_so(tmp_path, look, keep_picture):
         tab = look(url)
         tab.open()
         for page in PAGES:
-            tab.page.get_by_test_id("stSidebarNav").get_by_role("link", name=page, exact=True).click()
+            tab.page.get_by_test_id("stSidebarNav").get_by_text(page, exact=True).click()
             tab.page.wait_for_url(re.compile(r"/\?|/$" if page == "Now" else f"/{page.lower()}"))
             expect(tab.page.get_by_role("heading", name="No run yet")).to_be_visible(timeout=PATIENCE_MS)
             expect(tab.page.get_by_test_id("stMain")).to_contain_text("empty: no trainer has opened a run in it")

@@ -14,11 +14,15 @@ PAGES = ("Now", "Bounds", "Lag", "Engines", "Routing", "Tokens", "Compare", "Ale
 # The values of a line by its name, from a figure by words of its title, as it is drawn; null where it has a gap.
 _LINE = """([title, name]) => {
   const figures = [...document.querySelectorAll(".js-plotly-plot")];
-  const figure = figures.find((one) => one.layout.title.text.includes(title));
+  const figure = figures.find((one) => one._fullData && one.layout.title.text.includes(title));
   const line = figure._fullData.find((one) => one.name === name && one.fill !== "toself");
   const plain = (values) => Array.from(values, (value) => (Number.isFinite(value) ? value : null));
   return { x: plain(line.x), y: plain(line.y), customdata: plain(line.customdata ?? []) };
 }"""
+
+_IS_DRAWN = """(title) => [...document.querySelectorAll(".js-plotly-plot")].some(
+  (one) => one._fullData && one.layout.title.text.includes(title)
+)"""
 
 
 @dataclass
@@ -40,7 +44,7 @@ class Visit:
 
     def go(self, title):
         """Choose a page of the menu and wait until it is drawn."""
-        self.page.get_by_test_id("stSidebarNav").get_by_role("link", name=title, exact=True).click()
+        self.page.get_by_test_id("stSidebarNav").get_by_text(title, exact=True).click()
         self.drawn(title)
 
     def drawn(self, title):
@@ -56,6 +60,7 @@ class Visit:
 
     def line(self, title, name):
         """Return what a line of a figure tells where it is pointed at, by x."""
+        self.page.wait_for_function(_IS_DRAWN, arg=title)
         found = self.page.evaluate(_LINE, [title, name])
         told = found["customdata"] or found["y"]
         return {x: y for x, y in zip(found["x"], told, strict=True) if y is not None}

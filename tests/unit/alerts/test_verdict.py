@@ -92,8 +92,9 @@ def test_a_silent_run_tells_what_was_active():
     assert found.headline == "Bad data: log-probs are NaN. No batches since 1970-01-01 00:16 UTC"
 
 
-def test_a_run_that_is_not_open_has_ended():
-    assert verdict(replace(RUN, is_open=False), (), LAST, NOW).headline == "Ended at 1970-01-01 00:16 UTC"
+def test_a_run_that_is_not_open_and_was_never_closed_is_not_said_to_have_ended():
+    found = verdict(replace(RUN, is_open=False), (), LAST, NOW)
+    assert (found.level, found.headline) == ("stopped", "No batches since 1970-01-01 00:16 UTC")
 
 
 def test_a_run_that_its_trainer_closed_has_ended_however_long_ago():
@@ -122,3 +123,8 @@ def test_the_judges_own_events_make_the_verdict(is_engine_first):
 def test_an_engines_name_is_spelt_as_it_is():
     named = replace(LIAR, engine="rollout", evidence="rollout, serving version 7: it lies")
     assert verdict(RUN, (named,), LAST, NOW).evidence.startswith("rollout, serving version 7: it lies. Step 9: ")
+
+
+def test_a_lag_that_is_counted_from_a_lie_is_called_declared():
+    assert verdict(RUN, (LIAR,), LAST, NOW).evidence.endswith("version lag 1.25 as declared.")
+    assert verdict(RUN, (NAN,), LAST, NOW).evidence.endswith("version lag 1.25.")

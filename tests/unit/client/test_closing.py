@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import pytest
@@ -15,7 +16,9 @@ from satwatch import errors
 from satwatch.client import Client, HistoryClient
 from satwatch.client.breaker import Backoff
 from satwatch.client.connection import Connection
+from satwatch.client.link import Link
 from satwatch.client.settings import Settings
+from satwatch.client.workers import Workers
 from satwatch.types import RunOpening
 from satwatch.v1 import satwatch_pb2 as pb
 from tests.unit.client.faulty import Held, Sidecar, abort
@@ -132,6 +135,104 @@ def test_a_sidecar_that_does_not_answer_it_is_waited_for_half_a_second_at_most(s
     held.let_go.set()
     assert deadlines == [0.5]
     assert warnings(caplog) == []
+
+
+def test_whoever_closes_client_after_client_waits_for_a_silent_sidecar_once(sidecar, connect, monkeypatch):
+    deadlines = []
+    close_run = Connection.close_run
+
+    def noted(connection, opening, deadline):
+        deadlines.append(deadline.seconds)
+        close_run(connection, opening, deadline)
+
+    monkeypatch.setattr(Connection, "close_run", noted)
+    clients = [connect(sidecar.address, rank=rank, world_size=5) for rank in range(5)]
+    for client in clients:
+        client.clip_bounds(D)
+    held = sidecar.faults["CloseRun"] = Held(sidecar, "CloseRun")
+    for client in clients[:2]:
+        client.close()
+    del sidecar.faults["CloseRun"]
+    held.let_go.set()
+    monkeypatch.setattr("satwatch.client.parting.UNHEARD_SECONDS", PATIENT)  # it answers, but how soon on this machine?
+    for client in clients[2:4]:
+        client.close()
+    assert deadlines == [0.5, 0.05, PATIENT, 0.5]
+
+
+def test_it_is_said_after_a_batch_that_another_thread_waits_for(sidecar, connect, monkeypatch):
+    answered = []
+    shut, close_run = Link.shut, Connection.close_run
+
+    def shut_and_answer(link):
+        shut(link)
+        held.let_go.set()
+
+    def noted(connection, opening, deadline):
+        answered.append(client.stats.bounds_from_sidecar)
+        close_run(connection, opening, deadline)
+
+    monkeypatch.setattr("satwatch.client.parting.PARTING_SECONDS", PATIENT)
+    monkeypatch.setattr(Connection, "close_run", noted)
+    client = connect(sidecar.address)
+    client.clip_bounds(D)
+    held = sidecar.faults["ComputeBounds"] = Held(sidecar)
+    thread = threading.Thread(target=client.clip_bounds, args=(D,))
+    thread.start()
+    assert held.arrived.acquire(timeout=PATIENT)
+    monkeypatch.setattr(Link, "shut", shut_and_answer)
+    client.close()
+    thread.join(PATIENT)
+    assert answered == [2]
+
+
+def test_a_batch_that_closes_its_own_client_does_not_wait_for_itself(sidecar, connect, monkeypatch):
+    monkeypatch.setattr("satwatch.client.parting.PARTING_SECONDS", PATIENT)
+    client = connect(sidecar.address)
+    client.clip_bounds(D)
+    compute_bounds = Connection.compute_bounds
+
+    def interrupted(connection, request, deadline):
+        client.close()  # as a signal's handler does
+        return compute_bounds(connection, request, deadline)
+
+    monkeypatch.setattr(Connection, "compute_bounds", interrupted)
+    assert client.clip_bounds(D).gate.any()
+    assert closings(sidecar) == [("r", "", 0)]
+    assert client.stats.bounds_from_fallback == 1
+
+
+def test_a_handler_may_close_a_client_in_the_midst_of_a_submit(sidecar, connect, monkeypatch):
+    client = connect(sidecar.address)
+    client.clip_bounds(D)
+    add_thread = ThreadPoolExecutor._adjust_thread_count
+    batches, said = [], []
+
+    def interrupted(pool):  # whose lock is held
+        if threading.current_thread() is thread and not batches:
+            batches.append(None)
+            client.close()
+        add_thread(pool)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", interrupted)
+    # The sidecar here is of the same process, and of no use while a lock of all pools is held.
+    monkeypatch.setattr(Connection, "close_run", lambda *_: said.append("closed"))
+    thread = threading.Thread(target=lambda: batches.append(client.submit(D)), daemon=True)
+    thread.start()
+    thread.join(PATIENT)
+    assert batches[1].result(PATIENT).gate.any()
+    assert said == ["closed"]
+
+
+def test_a_handler_that_closes_a_client_does_not_wait_for_whom_it_has_interrupted(monkeypatch):
+    monkeypatch.setattr("satwatch.client.workers._JOIN_SECONDS", 0.01)
+    goes_on = threading.Event()
+    workers = Workers(1)
+    work = workers.submit(lambda: goes_on.wait(PATIENT))
+    workers.close()
+    assert not work.done()
+    goes_on.set()
+    assert work.result(PATIENT)
 
 
 @pytest.mark.parametrize(

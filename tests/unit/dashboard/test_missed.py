@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from satwatch._dashboard.figures import coverage_strip
-from satwatch._dashboard.missed import Missed, missed_steps, sentences
-from satwatch.types import StepPoint
+from satwatch._dashboard.missed import Missed, life_before, missed_steps, sentences
+from satwatch.types import Rule, RunRecord, StepPoint
 from tests.unit.dashboard.app import show
 from tests.unit.dashboard.synthetic import RUN, SyntheticHistory
 
@@ -99,3 +99,52 @@ def test_the_page_says_it_under_the_verdict(monkeypatch):
         "Step 15 was not seen.",
         "Steps 21 to 33 were not seen: the trainer bounded them without the sidecar.",
     ]
+
+
+def life(number, first, last, **facts):
+    return RunRecord(number, "run", facts.pop("incarnation", ""), Rule(), 1, 0.0, 1.0, first, last, **facts)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        (
+            life(1, 0, 33),
+            life(4, 69, 90),
+            "Life 1 of this run goes up to step 33, and the 35 steps after it are not kept: ",
+        ),
+        (
+            life(1, 0, 33),
+            life(4, 35, 90),
+            "Life 1 of this run goes up to step 33, and the 1 step after it is not kept: ",
+        ),
+        (life(1, 0, 33), life(4, 34, 90), "Life 1 of this run goes up to step 33: "),
+        (life(1, 0, 33), life(4, 0, 90), ""),
+        (life(1, 0, 33, ended_at=1.0), life(4, 69, 90), ""),
+        (life(1, 0, 33, incarnation="a"), life(4, 69, 90), ""),
+        (life(1, 0, 33), life(4, 69, 90, incarnation="b"), ""),
+        (life(1, None, None), life(4, 69, 90), ""),
+    ],
+    ids=["a gap", "one step", "no gap", "starts over", "closed", "named", "named now", "no step"],
+)
+def test_a_life_that_goes_on_with_a_nameless_one_says_where_the_earlier_steps_are(before, after, expected):
+    other = replace(life(3, 0, 50), run="other")
+    told = life_before(after, [after, other, before])
+    assert told == (expected and told)
+    assert told.startswith(expected)
+
+
+def test_the_page_says_where_the_earlier_steps_are_where_it_shows_the_first(monkeypatch):
+    history = SyntheticHistory("healthy", 60)
+    mine, rest = ([one for one in history.runs() if (one.life == 3) is is_it] for is_it in (True, False))
+    nameless = [replace(mine[0], incarnation="", first_step=40)]
+    earlier = [replace(one, incarnation="", last_step=30, is_open=False) for one in rest if one.run == RUN]
+    monkeypatch.setattr(history, "runs", lambda: nameless + earlier)
+    seen = [point for point in history.steps(RUN) if point.first_step >= 40]
+    monkeypatch.setattr(history, "steps", lambda run, **which: seen)
+    assert any(
+        line.startswith("Life 1 of this run goes up to step 30, and the 9 steps")
+        for line in said(show(monkeypatch, history))
+    )
+    monkeypatch.setattr(history, "steps", lambda run, **which: seen[5:])
+    assert not any("goes up to step" in line for line in said(show(monkeypatch, history)))

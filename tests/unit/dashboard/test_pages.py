@@ -9,7 +9,7 @@ import pytest
 
 from satwatch._dashboard.process import STORE_VARIABLE
 from satwatch._dashboard.selection import find
-from satwatch._dashboard.wording import duration
+from satwatch._dashboard.wording import duration, moment
 from satwatch.errors import UnavailableError
 from tests.unit.dashboard.app import PAGES, again, figures, link, metrics, show, text
 from tests.unit.dashboard.synthetic import NOW, OTHER_RUN, RUN, SyntheticHistory
@@ -392,7 +392,16 @@ def test_a_run_that_ended_without_a_step_is_not_waited_for(monkeypatch):
     assert "ended before a batch came" in text(app)
 
 
-def test_time_is_counted_from_the_last_message(monkeypatch, healthy):
+def test_what_nothing_draws_again_names_a_moment_and_no_age(monkeypatch, healthy):
+    heard = find(healthy.runs(), OTHER_RUN).last_at
     app = show(monkeypatch, healthy, "now", now=NOW + 45.0, run=OTHER_RUN)
+    assert f"last heard of {moment(heard)}" in app.markdown[0].value
+    assert f"heard of {moment(heard)}" in app.sidebar.caption[-1].value
+    paused = show(monkeypatch, healthy, "now", run=RUN, live="off")
+    assert f"heard of {moment(find(healthy.runs(), RUN).last_at)}" in paused.sidebar.caption[-1].value
+    assert " ago" in show(monkeypatch, healthy, "now", run=RUN).sidebar.caption[-1].value
 
-    assert "ended" in app.markdown[0].value
+    ended = [replace(one, ended_at=one.last_at) for one in healthy.runs() if one.run == OTHER_RUN]
+    with monkeypatch.context() as patched:
+        patched.setattr(healthy, "runs", lambda: ended)
+        assert f"ended {moment(heard)}" in show(patched, healthy, "now", run=OTHER_RUN).markdown[0].value

@@ -32,7 +32,7 @@ def ended(monkeypatch):
 
     def of(*events, active=()):
         history = SyntheticHistory("healthy", 40)
-        over = replace(find(history.runs(), RUN), is_open=False, last_at=ENDED)
+        over = replace(find(history.runs(), RUN), is_open=False, last_at=ENDED, ended_at=ENDED)
         monkeypatch.setattr(history, "runs", lambda: [over])
         monkeypatch.setattr(history, "engines", lambda run="", **which: [])
         monkeypatch.setattr(
@@ -129,11 +129,18 @@ def test_the_verdict_names_the_engine_that_lied_to_the_end(monkeypatch, ended):
     assert app.button(key="first tokens").label == "Worst tokens of step 44"
 
 
+def test_the_verdict_names_what_showed_before_the_worst_did(monkeypatch, ended):
+    earlier = show(monkeypatch, ended(DRIFT, LIES, active=[DRIFT, LIES])).error[0].value.replace("\\", "")
+    assert "First seen at step 44, version 40. Before it: StalenessDrift, at step 20." in earlier
+    later = show(monkeypatch, ended(LIES, active=[LIES, replace(DRIFT, step=50)])).error[0].value
+    assert "Before it" not in later
+
+
 def test_a_warning_that_was_left_is_said_before_the_end_is(monkeypatch, ended):
     app = show(monkeypatch, ended(DRIFT, active=[DRIFT]), "alerts")
 
     said = app.warning[0].value.replace("\\", "")
-    assert said.startswith("**Engine and trainer come apart slowly. Ended at ")
+    assert said.startswith("**Engine and trainer stay further apart than they were. Ended at ")
     assert "First seen at step 20, version 20." in said
     assert app.subheader[0].value == "Active at the end: 1"
     assert "active at the end" in text(app)

@@ -7,6 +7,7 @@ import io
 import json
 import math
 import socket
+from dataclasses import replace
 
 import pytest
 
@@ -63,6 +64,7 @@ def test_a_change_of_a_share_is_in_points_of_a_percent():
 def test_every_number_of_a_step_is_in_both_files(view):
     points = view.points
     rows = [*csv.DictReader(io.StringIO(download.as_csv(download.step_rows(points))))]
+    assert [*rows[0]][6:] == sorted([*rows[0]][6:])
     objects = json.loads(download.as_json(points))
 
     assert len(rows) == len(objects) == len(points)
@@ -74,6 +76,18 @@ def test_every_number_of_a_step_is_in_both_files(view):
 
 def read(rows):
     return [*csv.DictReader(io.StringIO(download.as_csv(rows)))]
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ("sat-7b", "sat-7b-life-3-tokens-step-4.csv"),
+        ("../a b/Läufe:7", "a-b-Läufe-7-life-3-tokens-step-4.csv"),
+        ("x" * 90 + "end", "x" * 57 + "end-life-3-tokens-step-4.csv"),
+    ],
+)
+def test_a_file_is_named_after_its_run_and_life(view, run, said):
+    assert f"{download.file_name(replace(view.record, run=run), 'tokens step 4')}.csv" == said
 
 
 def test_files_of_every_page_have_all_digits(view):

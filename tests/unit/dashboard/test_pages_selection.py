@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from satwatch._dashboard.process import STORE_VARIABLE
@@ -108,8 +110,13 @@ def test_the_address_line_follows_the_sidebar(monkeypatch, history):
 def test_a_run_that_has_ended_is_not_offered_to_be_followed(monkeypatch, history):
     app = show(monkeypatch, history, run=OTHER_RUN)
     assert not app.toggle
-    assert "Not live: this run has ended." in text(app).replace("\\", "")
+    assert "Not live: its sidecar doesn't hold it open any more." in text(app).replace("\\", "")
     assert link(app) == {"run": OTHER_RUN}  # and what may go on would be followed
+
+    closed = [replace(one, ended_at=one.last_at) for one in history.runs() if one.run == OTHER_RUN]
+    with monkeypatch.context() as patched:
+        patched.setattr(history, "runs", lambda: closed)
+        assert "Not live: this run has ended." in text(show(patched, history)).replace("\\", "")
 
     monkeypatch.setenv(STORE_VARIABLE, "old.sqlite")
     assert "Not live: shown as it was stored." in text(show(monkeypatch, history, run=OTHER_RUN))

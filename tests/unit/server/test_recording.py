@@ -92,7 +92,7 @@ def test_a_life_is_told_once_and_before_all_else(desk):
     key = LifeKey("r", "a", 0)
     assert desk.told[0] == LifeOpened(key, "r", "a", rule, 2, 1e9 + 100.0)
     assert len(desk.told.of(LifeOpened)) == 1
-    assert desk.recording.lives() == (key,)
+    assert desk.recording.life("r") == key
 
 
 def test_a_world_that_grows_is_told(desk):
@@ -180,7 +180,7 @@ def test_steps_that_start_over_are_another_life(desk):
     told = len(desk.told)
     desk.recording.published(old, 9, 0.0)
     assert len(desk.told) == told
-    assert desk.recording.lives() == (second.key,)
+    assert desk.recording.life("r") == second.key
 
 
 def test_a_new_incarnation_is_another_life(desk):
@@ -194,9 +194,44 @@ def test_a_run_that_made_room_is_closed(desk):
     desk.registry._runs.clear()
     desk.tick()
     assert desk.told.steps() == [(0, 1, True)]
-    assert desk.recording.lives() == ()
+    assert desk.recording.life("r") is None
     desk.open()
     assert len(desk.told.of(LifeOpened)) == 2
+
+
+def make_room(desk, run):
+    """Have a run that has ended make room for others."""
+    desk.registry.close(run.name, run.incarnation, 0)
+    desk.close(run)
+    for name in map(str, range(10)):
+        desk.registry.open(RunOpening(name))
+        desk.registry.close(name, "", 0)
+    assert run not in desk.registry.runs()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.0])
+def test_a_run_that_comes_back_after_it_made_room_is_stored_as_another_life(desk, seconds):
+    run = desk.open()
+    desk.batch(run, step=1)
+    make_room(desk, run)
+    if seconds:
+        desk.tick(seconds)
+    desk.batch(desk.open(), step=1)
+    first, second = (seen.key for seen in desk.told.of(BatchSeen))
+    assert first != second
+    assert desk.recording.life("r") == second
+
+
+def test_a_named_run_that_comes_back_after_it_made_room_goes_on(desk):
+    run = desk.open(incarnation="a")
+    desk.batch(run, step=1)
+    make_room(desk, run)
+    back = desk.open(incarnation="a")
+    desk.batch(back, step=1, microbatch=1)
+    desk.batch(back, step=2)
+    desk.tick()
+    assert desk.told.steps()[-2:] == [(1, 2, True), (2, 1, False)]
+    assert {seen.key for seen in desk.told.of(BatchSeen)} == {opened.key for opened in desk.told.of(LifeOpened)}
 
 
 def test_the_run_of_a_check_leaves_no_trace(desk):
@@ -422,6 +457,16 @@ def test_a_closed_life_ends_with_its_steps_and_alerts(desk):
     assert len(desk.told.of(LifeEnded)) == 1
 
 
+def test_a_life_ends_after_its_last_batch_though_the_clock_was_set_back(desk):
+    run = desk.open()
+    desk.tick(60.0)
+    desk.batch(run, step=1)
+    desk.clock.now -= 30.0
+    desk.close(run)
+    (ended,) = desk.told.of(LifeEnded)
+    assert ended.at == desk.told.of(BatchSeen)[-1].batch.at
+
+
 def test_nobody_waits_for_the_batches_of_a_closed_life(desk):
     ended, silent = desk.open("ended"), desk.open("silent")
     for run in (ended, silent):
@@ -474,7 +519,7 @@ def test_a_closed_life_that_is_replaced_ends_once(desk):
     desk.close(run)
     desk.open(incarnation="b", world_size=2)
     assert desk.told.alerts() == [("NanTokens", "raised"), ("NanTokens", "resolved")]
-    assert desk.recording.lives() == (LifeKey("r", "b", 1),)
+    assert desk.recording.life("r") == LifeKey("r", "b", 1)
 
 
 def test_a_world_that_grows_after_the_end_opens_nothing(desk):

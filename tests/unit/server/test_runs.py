@@ -131,6 +131,31 @@ def test_a_trainer_without_incarnation_that_starts_again_counts_its_steps_again(
     assert run.window == window + 1
 
 
+def test_a_run_that_comes_back_after_it_made_room_is_another_life(registry):
+    run, _ = registry.open(RunOpening("r"))
+    registry.hear(run, 0)
+    assert send(registry, run, step=1, microbatch=0)
+    registry.close("r", "", 0)
+    for name in ("p", "q"):
+        registry.open(RunOpening(name))
+        registry.close(name, "", 0)
+    back, change = registry.open(RunOpening("r"))
+    assert change == "new"
+    assert back.window > run.window
+    assert [send(registry, back, step=1, microbatch=0) for _ in range(2)] == [True, False]
+
+
+def test_a_named_run_that_comes_back_after_it_made_room_still_knows_its_retries(registry):
+    run, _ = registry.open(RunOpening("r", "a"))
+    send(registry, run, step=1, microbatch=0)
+    registry.close("r", "a", 0)
+    for name in ("p", "q"):
+        registry.open(RunOpening(name))
+        registry.close(name, "", 0)
+    back, _ = registry.open(RunOpening("r", "a"))
+    assert not send(registry, back, step=1, microbatch=0)
+
+
 def test_all_ranks_of_a_restart_share_its_window(registry):
     openings = [RunOpening("r", rank=rank, world_size=3) for rank in range(3)]
     for opening in openings:

@@ -1,0 +1,21 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from satwatch._dashboard import process
+from satwatch.demo import sidecar
+
+STRANGER = "import sys; sys.exit('loaded from the folder that the user is in')"
+
+
+@pytest.mark.parametrize("command", [process.COMMAND, (*sidecar.COMMAND, "--help")], ids=["dashboard", "sidecar"])
+def test_a_file_where_the_user_is_takes_no_module_s_place(tmp_path, command):
+    for name in ("queue.py", "satwatch.py", "streamlit.py"):
+        (tmp_path / name).write_text(STRANGER)
+    # Without a port the dashboard ends once it has loaded all of its own.
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert "from the folder" not in done.stderr
+    assert "IndexError" in done.stderr or "Usage: satwatch serve" in done.stdout
