@@ -166,7 +166,7 @@ class Figure {
       this.message.remove();
     } catch (error) {
       const missing = this.plotly ? "" : "the script that draws it, plotly.min.js of the package plotly, didn't come: ";
-      this.say(`This figure can't be drawn: ${missing}${error.message}. It is tried again with the next step.`);
+      this.say(`This figure can't be drawn: ${missing}${error.message}. It is tried again with the next step, or when the page is loaded again.`);
     }
   }
 
@@ -210,7 +210,7 @@ class Figure {
     const { style } = this.place;
     style.cssText = isFull
       ? `position: fixed; inset: 0; width: 100vw; height: 100vh; max-width: none; max-height: none; margin: 0; border: 0;
-         padding: 0; overflow: hidden; background: ${this.theme["background-color"]}`
+         padding: 0; overflow: hidden; background: var(--st-background-color)`
       : "";
     if (isFull) {
       this.place.setAttribute("popover", "manual");

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar
@@ -25,7 +25,7 @@ MAX_ENGINE_RECORDS: Final = 100_000
 _INT64_MAX: Final = 2**63 - 1
 
 
-class Query(Generic[T]):
+class Query(ABC, Generic[T]):
     """A question whose answer is records of one kind."""
 
     __slots__ = ()

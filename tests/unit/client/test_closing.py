@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import threading
@@ -26,25 +25,6 @@ from tests.unit.client.faulty import Held, Sidecar, abort
 PATIENT = 120.0
 NEVER = Backoff(first=3600.0, jitter=0.0)
 D = torch.tensor([0.1] * 9 + [-0.3])
-
-
-@pytest.fixture
-def sidecar():
-    started = Sidecar()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def connect():
-    """Makes clients that are closed after the test."""
-    with contextlib.ExitStack() as stack:
-
-        def make(address, *, on_failure="local", timeout=PATIENT, **opening):
-            settings = Settings(address, RunOpening(**{"run": "r", **opening}), on_failure, timeout)
-            return stack.enter_context(Client(settings, NEVER))
-
-        yield make
 
 
 def closings(sidecar):

@@ -9,16 +9,9 @@ from satwatch.client.deadline import Deadline
 from satwatch.client.misses import Missed
 from satwatch.types import Canary, CanaryScores, EnginesReport, PackedFloats, RunOpening, TrainerFacts
 from tests.clock import Clock
-from tests.unit.client.faulty import INFO, Sidecar, abort
+from tests.unit.client.faulty import INFO, abort
 
 PATIENT = 120.0
-
-
-@pytest.fixture
-def sidecar():
-    started = Sidecar()
-    yield started
-    started.stop()
 
 
 @pytest.fixture

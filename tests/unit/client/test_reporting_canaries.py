@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import socket
 import threading
@@ -12,11 +11,8 @@ import pytest
 import torch
 
 from satwatch import errors, wire
-from satwatch.client import Client
 from satwatch.client.breaker import Backoff
-from satwatch.client.settings import Settings
 from satwatch.sat import unpack
-from satwatch.types import RunOpening
 from tests.unit.client.faulty import Held, Sidecar, abort
 
 PATIENT = 120.0
@@ -25,25 +21,6 @@ SOON = Backoff(first=0.01, ceiling=0.05)
 D = torch.tensor([0.1] * 9 + [-0.3])
 TOKENS = [[11, 12, 13]]
 LOGPROBS = [[-1.0, -2.0]]
-
-
-@pytest.fixture
-def sidecar():
-    started = Sidecar()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def connect():
-    """Makes clients that are closed after the test."""
-    with contextlib.ExitStack() as stack:
-
-        def make(address, *, backoff=NEVER, on_failure="local", timeout=PATIENT, **opening):
-            settings = Settings(address, RunOpening(**{"run": "r", **opening}), on_failure, timeout)
-            return stack.enter_context(Client(settings, backoff))
-
-        yield make
 
 
 class Arrivals:

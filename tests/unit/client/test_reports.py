@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import pickle
@@ -16,36 +15,15 @@ import pytest
 import torch
 
 from satwatch import errors, wire
-from satwatch.client import Client
 from satwatch.client.breaker import Backoff
 from satwatch.client.reports import MAX_PENDING
-from satwatch.client.settings import Settings
-from satwatch.types import RunOpening, StepReport, Total
-from tests.unit.client.faulty import Held, Sidecar, abort
+from satwatch.types import StepReport, Total
+from tests.unit.client.faulty import Held, abort
 
 PATIENT = 120.0
 HASTY = 0.05
 NEVER = Backoff(first=3600.0, jitter=0.0)
 D = torch.tensor([0.1] * 9 + [-0.3])
-
-
-@pytest.fixture
-def sidecar():
-    started = Sidecar()
-    yield started
-    started.stop()
-
-
-@pytest.fixture
-def connect():
-    """Makes clients that are closed after the test."""
-    with contextlib.ExitStack() as stack:
-
-        def make(address, *, on_failure="local", timeout=PATIENT, **opening):
-            settings = Settings(address, RunOpening(**{"run": "r", **opening}), on_failure, timeout)
-            return stack.enter_context(Client(settings, NEVER))
-
-        yield make
 
 
 @pytest.fixture

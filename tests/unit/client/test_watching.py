@@ -11,18 +11,11 @@ import pytest
 from satwatch.client import watch_engines, watching
 from satwatch.errors import ConfigError, DeadlineError, UnavailableError, UnknownRunError
 from satwatch.types import EngineStatus
-from tests.unit.client.faulty import Sidecar, abort
+from tests.unit.client.faulty import abort
 
 PATIENT = 120.0
 ONE = (EngineStatus("e:1", "serving"),)
 TWO = (EngineStatus("e:1", "lagging", version_lag=1), EngineStatus("e:2"))
-
-
-@pytest.fixture
-def sidecar():
-    started = Sidecar()
-    yield started
-    started.stop()
 
 
 def test_each_change_comes_with_all_engines(sidecar):
