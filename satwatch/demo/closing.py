@@ -33,7 +33,7 @@ def closing_lines(config: DemoConfig, summary: DemoSummary, records: list[StepRe
     return [
         _length(config, summary),
         *_fault(config, summary),
-        *_found(summary),
+        *_found(config, summary),
         _reward(summary),
         _age(records),
         _mismatch(config, summary),
@@ -57,12 +57,12 @@ def _fault(config: DemoConfig, summary: DemoSummary) -> list[str]:
     return [f"Injected from step {first} on: fault {config.fault}, {_FAULTS[config.fault]}."]
 
 
-def _found(summary: DemoSummary) -> list[str]:
+def _found(config: DemoConfig, summary: DemoSummary) -> list[str]:
     """Say what the sidecar made of it, and how soon it found what was injected."""
     found = summary.found
     if found is None:
         return []
-    lines = [_alert(alert, summary.fault_step) for alert in found.alerts]
+    lines = [_alert(alert, summary.fault_step, config.lag) for alert in found.alerts]
     if summary.fault_step is not None and not any(alert.alert in RAISES[summary.fault] for alert in found.alerts):
         lines.append(f"Not found yet: {' or '.join(RAISES[summary.fault])} was not raised.")
     lag = f", {_count(found.engine_lag, 'version')} behind" if found.engine_lag else ""
@@ -70,19 +70,25 @@ def _found(summary: DemoSummary) -> list[str]:
     return [*lines, f"The sidecar's verdict: {found.verdict}.{state}"]
 
 
-def _alert(alert: Alert, injected: int | None) -> str:
+def _alert(alert: Alert, injected: int | None, lag: int) -> str:
     """Say what an alert says, and where it began; with ``injected``, how long after that step."""
     about = f"engine {alert.engine}: " if alert.engine and not alert.evidence.startswith(alert.engine) else ""
     version = "" if alert.version is None else f", version {alert.version}"
     place = "" if alert.step is None else f" at step {alert.step}{version}"
-    after = "" if injected is None or alert.step is None else _after(alert.step - injected)
+    after = ""
+    if injected is not None and alert.step is not None:
+        # What is seen of an engine itself may come before the trainer has what it generated.
+        ahead = lag + 1 if alert.engine else 0
+        after = _after(alert.step - injected, ahead)
     return f"Found{place} by {alert.alert} ({alert.severity}){after}: {about}{alert.evidence.rstrip('.')}."
 
 
-def _after(steps: int) -> str:
-    """Say how many steps after the fault's first one; before it, nothing: the engine is ahead of the learner."""
+def _after(steps: int, ahead: int) -> str:
+    """Say how many steps after the fault's first one, or before it: up to ``ahead`` of them the engine is ahead."""
+    if steps < -ahead:
+        return ", before the fault"
     if steps < 0:
-        return ""
+        return f", {_count(-steps, 'step')} before the trainer had its first tokens"
     return f", {_count(steps, 'step')} later" if steps else ", in that very step"
 
 

@@ -144,10 +144,23 @@ def test_what_was_injected_is_found_so_many_steps_later():
 
 
 def test_an_alert_may_come_with_the_fault_or_before_the_learner_reaches_it():
-    with_it, before = replace(WRONG, step=2), replace(WRONG, step=1, engine="", version=None, evidence="seen")
-    said = _said_of(Findings("Fed", None, None, (with_it, before)))
+    with_it = replace(WRONG, step=2)
+    ahead = replace(WRONG, alert="CanaryNotComparable", step=1, version=None, evidence="rollout: seen")
+    of_the_run = replace(WRONG, alert="StalenessDrift", step=1, engine="", version=None, evidence="seen")
+    said = _said_of(Findings("Fed", None, None, (with_it, ahead, of_the_run)))
     assert ", version 3 by EngineWrongWeights (critical), in that very step: " in said[2]
-    assert said[3:5] == ["Found at step 1 by EngineWrongWeights (critical): seen.", "The sidecar's verdict: Fed."]
+    assert said[3:6] == [
+        "Found at step 1 by CanaryNotComparable (critical), 1 step before the trainer had its first tokens: "
+        "rollout: seen.",
+        "Found at step 1 by StalenessDrift (critical), before the fault: seen.",
+        "The sidecar's verdict: Fed.",
+    ]
+
+
+def test_an_engine_is_ahead_by_the_lag_and_no_more():
+    early = replace(WRONG, step=10, evidence="rollout: seen")
+    said = _said_of(Findings("Fed", None, None, (early,)), fault_step=30, steps=40)
+    assert "by EngineWrongWeights (critical), before the fault: rollout: seen." in said[2]
 
 
 def test_a_fault_that_was_not_found_is_said_to_be_so():
