@@ -15,7 +15,7 @@ from satwatch._dashboard.figures import COMPARED, compare, tail_heat_map, tail_v
 from satwatch._dashboard.sidebar import keep, kept
 from satwatch._dashboard.tiles import known
 from satwatch._dashboard.view import View
-from satwatch._dashboard.wording import moment, number
+from satwatch._dashboard.wording import moment, number, share
 from satwatch.types import RunRecord, StepPoint
 
 Row: TypeAlias = dict[str, str]
@@ -88,8 +88,10 @@ def compared_rows(names: Sequence[str], first: Sequence[StepPoint], second: Sequ
         a, b = (median(values) if values else None for values in (known(first, name), known(second, name)))
         if a is None and b is None:
             continue
-        ratio = "" if a is None or b is None or a == 0 else f"{b / a:.2f}"
-        rows.append({"diagnostic": title, "unit": unit, names[0]: number(a), names[1]: number(b), "ratio": ratio})
+        # Of a loss, which may be negative, it says nothing.
+        ratio = "" if a is None or b is None or a <= 0 or b < 0 else f"{b / a:.2f}"
+        write = share if name == "ess_ratio" or unit.startswith("share") else number
+        rows.append({"diagnostic": title, "unit": unit, names[0]: write(a), names[1]: write(b), "ratio": ratio})
     return rows
 
 

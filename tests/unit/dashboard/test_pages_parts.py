@@ -18,6 +18,7 @@ from satwatch._dashboard.selection import Selection
 from satwatch._dashboard.tiles import Tile
 from satwatch._dashboard.view import View
 from satwatch._dashboard.views.alerts import episode_data
+from satwatch._dashboard.views.compare import compared_rows
 from satwatch._dashboard.views.engines import engine_data, last_look
 from satwatch._dashboard.views.routing import layer_data
 from satwatch._dashboard.views.tokens import token_data, worst_rows
@@ -216,3 +217,19 @@ def test_a_port_that_is_taken_is_refused_at_once():
         refusal = pytest.raises(ConfigError, match=f"port: got {port} .*required a free port")
         with refusal, dashboard_process("127.0.0.1:1", port):
             pass
+
+
+def test_compared_shares_are_shares_and_a_ratio_is_of_what_has_one(view):
+    first, second = (
+        [replace(point, values={**point.values, **values}) for point in view.points[-3:]]
+        for values in (
+            {"ess_ratio": 0.8, "clip_fraction": 0.25, "loss_mean": -0.2, "reward_mean": 0.5},
+            {"ess_ratio": 0.4, "clip_fraction": 0.5, "loss_mean": -0.1, "reward_mean": -0.5},
+        )
+    )
+    rows = {row["diagnostic"]: row for row in compared_rows(("a", "b"), first, second)}
+    told = {name: (row["a"], row["b"], row["ratio"]) for name, row in rows.items()}
+    assert told["Effective sample size"] == ("80.0%", "40.0%", "0.50")
+    assert told["Clipped tokens"] == ("25.0%", "50.0%", "2.00")
+    assert told["Loss"] == ("-0.2", "-0.1", "")
+    assert told["Reward"] == ("0.5", "-0.5", "")
