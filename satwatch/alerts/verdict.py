@@ -99,8 +99,8 @@ def _moment(at: float) -> str:
 
 def _stopped(worst: Event | None, last: StepPoint | None) -> str:
     if worst is None:
-        return f"No alert was active at the end. {_numbers(last)}"
-    return f"Active at the end: {_sentence(worst)} {_numbers(last)}"
+        return f"No alert was active then. {_numbers(last)}"
+    return f"Active then: {_sentence(worst)} {_numbers(last)}"
 
 
 def _version(last: StepPoint | None) -> int | None:

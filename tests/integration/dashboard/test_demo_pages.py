@@ -106,7 +106,7 @@ def test_a_sound_run_is_said_to_have_ended_without_an_alert(demos, look):
     tab.open(run=run_name("none"))
     last = demos.history.steps(run_name("none"))[-1].values
 
-    expect(tab.verdict()).to_contain_text("No alert was active at the end", timeout=PATIENCE_MS)
+    expect(tab.verdict()).to_contain_text("No alert was active then", timeout=PATIENCE_MS)
     expect(tab.verdict()).to_contain_text(f"mean |d| {last['log_ratio_abs_mean']:.3g} nats")
 
 

@@ -66,7 +66,7 @@ def test_other_runs_other_lives_and_what_is_resolved_are_left_out():
 def test_a_silent_run_is_stopped():
     found = verdict(RUN, (SILENT,), LAST, 2000.0)
     assert (found.level, found.headline) == ("stopped", "No batches since 1970-01-01 00:16 UTC")
-    assert found.evidence.startswith("No alert was active at the end. Step 9: ")
+    assert found.evidence.startswith("No alert was active then. Step 9: ")
     assert (found.first_step, found.first_version) == (9, 9)
 
 
@@ -86,7 +86,7 @@ def test_what_is_only_worth_knowing_changes_no_verdict():
 def test_a_silent_run_tells_what_was_active():
     found = verdict(RUN, (SILENT, SPIKE), LAST, 2000.0)
     assert (found.level, found.headline) == ("stopped", "No batches since 1970-01-01 00:16 UTC")
-    assert found.evidence.startswith("Active at the end: Mean |d| 0.201 nats at step 3. ")
+    assert found.evidence.startswith("Active then: Mean |d| 0.201 nats at step 3. ")
     found = verdict(RUN, (SILENT, NAN), LAST, 2000.0)
     assert (found.level, found.first_step) == ("critical", 9)
     assert found.headline == "Bad data: log-probs are NaN. No batches since 1970-01-01 00:16 UTC"

@@ -150,7 +150,7 @@ def test_a_run_that_ended_well_says_so(monkeypatch, ended):
     app = show(monkeypatch, ended(DRIFT, resolved(DRIFT, ENDED - 200.0, 30)))
 
     assert app.info[0].value.startswith("**Ended at ")
-    assert "No alert was active at the end" in app.info[0].value
+    assert "No alert was active then" in app.info[0].value
     assert not app.warning
     assert not app.error
 
