@@ -9,7 +9,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 
@@ -17,7 +16,6 @@ from satwatch._dashboard.process import dashboard_process
 from satwatch.bench.browser import FLAGS
 from satwatch.errors import UnavailableError
 from satwatch.history import open_store
-from satwatch.server.history_answers import HistoryAnswers
 from satwatch.server.history_server import serving_history
 from tests.integration.dashboard.visit import CHROMIUM, PATIENCE_MS, WINDOW, Visit
 from tests.integration.demos import SATWATCH
@@ -78,11 +76,9 @@ def dashboard_command(*options):
 def dashboard():
     """One dashboard for all made-up histories; each test sets the one that it needs."""
     switchboard = Switchboard()
-    answers = partial(HistoryAnswers, is_open=lambda record: record.life == 3)
     with (
         # What is served here stands for a sidecar's history, which has a run open.
-        patch("satwatch.server.history_server.HistoryAnswers", answers),
-        serving_history(switchboard) as address,
+        serving_history(switchboard, lambda record: record.life == 3) as address,
         dashboard_process(address, port=0) as running,
     ):
         yield Dashboard(running.url, switchboard)
