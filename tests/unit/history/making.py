@@ -1,4 +1,4 @@
-"""Steps with known sums, and a comparison in which NaN equals NaN."""
+"""Steps with known sums, records stored, and a comparison in which NaN equals NaN."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from functools import reduce
 
 import numpy as np
 
-from satwatch.history import BatchSeen, LifeOpened, StepSeen
+from satwatch.history import BatchSeen, LifeOpened, Recorder, StepSeen
 from satwatch.sat import BatchSummary, Deltas, Gap, Sketch, StepTotals, VersionLag
 from satwatch.sat.summary import GateSums
 from satwatch.types import BatchRecord, LayerRouting, LengthLag, Routing, Rule, Total, WorstToken
 
 RULE = Rule(eps_high=0.28, exponent=3.0, level="sequence", scope="step")
+
+
+def record(store, *records):
+    """Have all of them stored."""
+    recorder = Recorder(store, commit_seconds=0.01)
+    for each in records:
+        recorder.put(each)
+    assert recorder.close(60)
 
 
 def tokens_of(step, n=50):

@@ -10,7 +10,7 @@ from satwatch.errors import UnknownRunError
 from satwatch.history import EngineSeen, EventSeen, Limits, Recorder, VersionSeen, open_store
 from satwatch.history.retention import Retention
 from satwatch.types import EngineRecord, EngineStatus, Event
-from tests.unit.history.making import batch_seen, opened, seen, shows
+from tests.unit.history.making import batch_seen, opened, record, seen, shows
 
 
 @pytest.fixture
@@ -18,13 +18,6 @@ def store(tmp_path):
     made = open_store(str(tmp_path / "h.sqlite"))
     yield made
     made.close()
-
-
-def record(store, *records):
-    recorder = Recorder(store, commit_seconds=0.01)
-    for each in records:
-        recorder.put(each)
-    assert recorder.close(60)
 
 
 def shorten(store, **limits):

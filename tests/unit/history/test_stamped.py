@@ -19,7 +19,7 @@ from satwatch.types import (
     StepsQuery,
     VersionsQuery,
 )
-from tests.unit.history.making import batch_seen, merged, opened, same, seen
+from tests.unit.history.making import batch_seen, merged, opened, record, same, seen
 
 QUERIES = (
     RunsQuery(),
@@ -45,13 +45,6 @@ def store(tmp_path):
     record(made, *(EngineSeen(EngineRecord(at, EngineStatus("e", "serving", ""), "r")) for at in (1001.0, 1040.0)))
     yield made
     made.close()
-
-
-def record(store, *records):
-    recorder = Recorder(store, commit_seconds=0.01)
-    for each in records:
-        recorder.put(each)
-    assert recorder.close(60)
 
 
 def stamps(store, query):
