@@ -84,7 +84,7 @@ def _version_lag(batch: RecordedBatch, scores: Scores) -> VersionLag:
     runs = () if versions is None else versions.runs(scores.layout)
     lengths = () if scores.layout.lengths is None else scores.layout.lengths.tolist()
     policy_version = read_version("policy_version", batch.policy_version)
-    by_sequence = versions is not None and versions.unit != "token"
+    by_sequence = versions is not None and versions.by_sequence
     unknown = [VersionRun(scores.layout.tokens, None)]
     return version_lag(policy_version, runs or unknown, lengths, by_sequence=by_sequence)
 

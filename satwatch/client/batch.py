@@ -117,7 +117,7 @@ class Microbatch:
             reference_logprob=active("reference_logprob", self.reference_logprob),
             behavior_versions=() if self.behavior_versions is None else self.behavior_versions.runs(layout),
             behavior_engines=() if self.behavior_engines is None else self.behavior_engines.runs(layout),
-            versions_by_sequence=self.behavior_versions is not None and self.behavior_versions.unit != "token",
+            versions_by_sequence=self.behavior_versions is not None and self.behavior_versions.by_sequence,
         )
 
 

@@ -79,6 +79,11 @@ class BehaviorVersions:
     values: torch.Tensor
     unit: Literal["batch", "sequence", "token"]
 
+    @property
+    def by_sequence(self) -> bool:
+        """Whether a sequence has one version at most: which ones passed while it was generated is then unknown."""
+        return self.unit != "token"
+
     def snapshot(self) -> BehaviorVersions:
         """Copy what a trainer may overwrite."""
         return BehaviorVersions(self.values.clone(), self.unit)
